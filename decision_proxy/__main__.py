@@ -1,0 +1,3 @@
+from decision_proxy.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,131 @@
+"""Every failure a client can be told about.
+
+ProxyError
+├── RequestError                400  the request is wrong; a retry cannot help
+│   ├── BodyTooLarge            413
+│   └── ModelNotFound           404
+├── UnsuitableModel             501  this model cannot answer this way; says which label and why
+└── UpstreamError
+    ├── UpstreamRefused         4xx  vLLM refused a read; its own status and words
+    ├── UpstreamOverloaded      429 or 503, with Retry-After
+    ├── UpstreamUnavailable     503  vLLM cannot be reached, or is not ready
+    ├── UpstreamTimeout         504
+    └── UpstreamBroken          502  vLLM's answer makes no sense
+
+Two dialects: vLLM's `{"error": {message, type, param, code}}`, and TypeSafe's `{"detail": …}`.
+"""
+
+from http import HTTPStatus
+from typing import Any, ClassVar, Literal
+
+Dialect = Literal["vllm", "typesafe"]
+
+
+class ProxyError(Exception):
+    """`param` names the field at fault as a dotted path; `retry_after_s` becomes Retry-After."""
+
+    status: int = 500
+    type: str = "InternalServerError"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after_s: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class RequestError(ProxyError):
+    status = 400
+    type = "BadRequestError"
+
+
+class BodyTooLarge(RequestError):
+    status = 413
+    type = "RequestEntityTooLarge"
+
+
+class ModelNotFound(RequestError):
+    status = 404
+    type = "NotFoundError"
+
+
+class UnsuitableModel(ProxyError):
+    status = 501
+    type = "NotImplementedError"
+
+
+class UpstreamError(ProxyError):
+    pass
+
+
+class UpstreamRefused(UpstreamError):
+    def __init__(self, message: str, *, status: int, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.status = status
+        self.type = HTTPStatus(status).phrase.replace(" ", "") + "Error"
+
+
+class UpstreamOverloaded(UpstreamError):
+    type = "ServiceUnavailableError"
+    retryable = True
+
+    def __init__(self, message: str, *, status: int = 503, retry_after_s: int = 1) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.status = status
+
+
+class UpstreamUnavailable(UpstreamError):
+    status = 503
+    type = "ServiceUnavailableError"
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: int = 2) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+
+
+class UpstreamTimeout(UpstreamError):
+    status = 504
+    type = "GatewayTimeoutError"
+    retryable = True
+
+
+class UpstreamBroken(UpstreamError):
+    status = 502
+    type = "BadGatewayError"
+    retryable = True
+
+
+def error_status(error: ProxyError, dialect: Dialect) -> int:
+    """TypeSafe calls a request that does not validate 422; everyone else says 400."""
+    if dialect == "typesafe" and error.status == HTTPStatus.BAD_REQUEST:
+        return HTTPStatus.UNPROCESSABLE_ENTITY
+    return error.status
+
+
+def error_body(error: ProxyError, dialect: Dialect) -> dict[str, Any]:
+    message = printable(error.message)
+    param = None if error.param is None else printable(error.param)
+    if dialect == "vllm":
+        return {
+            "error": {"message": message, "type": error.type, "param": param, "code": error.status}
+        }
+    if error.status == HTTPStatus.BAD_REQUEST:
+        loc = ["body", *(param.split(".") if param else [])]
+        return {"detail": [{"loc": loc, "msg": message, "type": "value_error"}]}
+    return {"detail": {"error_type": error.type, "message": message}}
+
+
+def error_headers(error: ProxyError) -> dict[str, str]:
+    """Retry-After in whole seconds; `x-should-retry: false` where a retry cannot help."""
+    headers = {} if error.retryable else {"x-should-retry": "false"}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+    return headers
+
+
+def printable(text: str) -> str:
+    """Text that can be encoded: a lone surrogate shows as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,90 @@
+"""One frozen settings object. Flags, environment and the README's table all come from it."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from decision_proxy.errors import Dialect
+
+MIB = 1024 * 1024
+
+
+class Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Limits(Group):
+    questions: Annotated[int, Field(ge=1, le=400)] = Field(
+        400, description="Most questions in one decision."
+    )
+    options: Annotated[int, Field(ge=2, le=26)] = Field(
+        26, description="Most options of one question."
+    )
+    body_bytes: Annotated[int, Field(ge=1024)] = Field(
+        64 * MIB, description="Largest request body, in bytes."
+    )
+
+
+class Prompt(Group):
+    threads: Annotated[int, Field(ge=1, le=256)] = Field(
+        4, description="Threads that parse, render and tokenize."
+    )
+    cache_bytes: Annotated[int, Field(ge=0)] = Field(
+        256 * MIB, description="Memory for token ids of states seen before, in bytes; 0 is off."
+    )
+    user_text_specials: Literal["keep", "split"] = Field(
+        "keep",
+        description="Control tokens written out in user text: keep them as vLLM does, or split "
+        "them into plain text.",
+    )
+    chat_template: Path | None = Field(
+        None, description="A chat template file; give the one vLLM was started with, if any."
+    )
+
+
+class Reads(Group):
+    connections: Annotated[int, Field(ge=1, le=4096)] = Field(
+        256, description="Most connections to vLLM for reads."
+    )
+    connect_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        5.0, description="Seconds to wait for a connection to vLLM."
+    )
+    timeout_s: Annotated[float, Field(gt=0)] = Field(
+        600.0, description="Seconds to wait for the answer of one read."
+    )
+    keepalive_s: Annotated[float, Field(ge=0, le=4)] = Field(
+        2.0, description="Seconds an idle connection is kept; vLLM closes its own after 5."
+    )
+
+
+class Settings(BaseSettings):
+    """Environment: prefix `DECISION_PROXY_`, groups joined by `__`; flags say the same."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="ignore",
+        env_prefix="DECISION_PROXY_",
+        env_nested_delimiter="__",
+        hide_input_in_errors=True,
+    )
+
+    upstream: HttpUrl = Field(description="URL of the vLLM server, without /v1.")
+    tokenizer: str = Field(
+        description="Folder (or cached hub name) with the served model's tokenizer and template."
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8001, description="Port to listen on.")
+    dialect: Dialect = Field(
+        "vllm", description="Whose /v1/systemone to speak where the two disagree."
+    )
+    aliases: dict[str, str] = Field(
+        default_factory=dict, description="JSON object: name clients use → served model name."
+    )
+    upstream_api_key: SecretStr | None = Field(
+        None, description="vLLM's API key for the proxy's own checks; clients bring theirs."
+    )
+    limits: Limits = Field(default_factory=Limits)
+    prompt: Prompt = Field(default_factory=Prompt)
+    reads: Reads = Field(default_factory=Reads)
