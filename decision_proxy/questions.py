@@ -25,7 +25,8 @@ class Kind(Enum):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return self.value
+        labels: tuple[str, ...] = self.value
+        return labels
 
 
 @dataclass(frozen=True, slots=True)
