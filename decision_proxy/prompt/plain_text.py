@@ -1,0 +1,77 @@
+"""Prompts in which control tokens written out in user text are plain text.
+
+The template's own control tokens become ids one by one; everything between two of them, user text
+included, is encoded by a tokenizer that knows no control tokens. Text without any is encoded as
+it always was.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+
+from decision_proxy.prompt.boundaries import Boundaries
+from decision_proxy.prompt.splice import Ids, Spliced, Splicer
+from decision_proxy.prompt.template import Piece, Rendered
+from decision_proxy.prompt.tokenizer import Tokenizer, TokenizerError
+
+
+class PlainTextSplicer:
+    def __init__(self, tokenizer: Tokenizer, *, cache_bytes: int) -> None:
+        boundaries = Boundaries(tokenizer.json)
+        self.splicer = Splicer(tokenizer.plain(), cache_bytes=cache_bytes)
+        if not boundaries.edges or boundaries.added.looking_around:
+            raise TokenizerError(
+                "prompt.user_text_specials=split cannot be exact for this tokenizer: its control "
+                "tokens change the text around them. Use keep."
+            )
+        plain = self.splicer.boundaries.added.contents
+        self._ids = {t.content: t.id for t in boundaries.added.tokens if t.content not in plain}
+        longest_first = sorted(self._ids, key=len, reverse=True)
+        self._control = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def splice(self, rendered: Rendered, *, scope: Hashable = None) -> Spliced:
+        if rendered.frame is None:
+            raise TokenizerError(
+                "prompt.user_text_specials=split needs a chat template that puts the text of a "
+                "message in one place and does not look into it. Use keep."
+            )
+        ahead = sum(len(text) for text, _ in rendered.frame.before)
+        behind = sum(len(text) for text, _ in rendered.frame.after)
+        before = self._runs(rendered.frame.before)
+        after = self._runs(rendered.frame.after)
+        head = _text(before.pop()) + rendered.head[ahead:]
+        ending = _text(after.pop(0))
+        tails = [tail[: len(tail) - behind] + ending for tail in rendered.tails]
+        spliced = self.splicer.splice(head, tails, scope=scope)
+        opening, closing = self._encode(before), self._encode(after)
+        return replace(
+            spliced,
+            shared=(Ids.of(opening), *spliced.shared),
+            tails=tuple([*tail, *closing] for tail in spliced.tails),
+        )
+
+    def _runs(self, pieces: Iterable[Piece]) -> list[str | int]:
+        """Texts and control ids in turn, with a text (that may be empty) at both ends."""
+        runs: list[str | int] = [""]
+        for piece, is_user in pieces:
+            start = 0
+            for match in () if is_user else self._control.finditer(piece):
+                runs[-1] = _text(runs[-1]) + piece[start : match.start()]
+                runs += [self._ids[match.group()], ""]
+                start = match.end()
+            runs[-1] = _text(runs[-1]) + piece[start:]
+        return runs
+
+    def _encode(self, runs: Iterable[str | int]) -> array[int]:
+        ids: array[int] = array("I")
+        for run in runs:
+            ids.extend(self.splicer.tokenizer.encode(run) if isinstance(run, str) else [run])
+        return ids
+
+
+def _text(run: str | int) -> str:
+    assert isinstance(run, str)  # noqa: S101 - runs start and end with a text
+    return run

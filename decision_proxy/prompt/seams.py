@@ -1,0 +1,143 @@
+"""Joining overlapping windows, for BPE tokenizers that do not pre-tokenize (Llama 2, Gemma).
+
+There a merge may reach across any distance, so no position is a proven cut. But BPE applies the
+merge of lowest rank first, and so a token sequence is what the model makes of its text exactly
+when every two neighbours are: the first merge across one of its boundaries would also happen
+between that boundary's two neighbours alone (Berglund and van der Merwe, "Formalizing BPE
+Tokenization"). Two windows that overlap and agree on one token at the same place may therefore be
+joined after it: each pair of neighbours then comes from one window or the other.
+
+Added tokens and normalization work on single characters here; `AddedTokens` keeps both the start
+of a window and a seam out of an added token.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Encoding
+
+from decision_proxy.prompt.added_tokens import AddedTokens
+
+OVERLAP_CHARS = 160
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Ids of one window of a text, with the character span of each id, relative to the window."""
+
+    ids: array[int]
+    starts: array[int]
+    ends: array[int]
+
+    @classmethod
+    def of(cls, encoding: Encoding) -> Window:
+        offsets = encoding.offsets
+        return cls(
+            array("I", encoding.ids),
+            array("I", [start for start, _ in offsets]),
+            array("I", [end for _, end in offsets]),
+        )
+
+    def closes(self, index: int) -> bool:
+        """Whether the id at `index` is the last of its span, and another id follows."""
+        return index + 1 < len(self.ids) and self.starts[index + 1] >= self.ends[index]
+
+    @property
+    def bytes(self) -> int:
+        return 12 * len(self.ids)
+
+
+class Seams:
+    """Where two windows of one tokenizer may be joined; `unprovable` says why never."""
+
+    def __init__(self, tokenizer: Json, added: AddedTokens) -> None:
+        self.added = added
+        model = tokenizer["model"]
+        self._unknown = model.get("vocab", {}).get(model.get("unk_token"), -1)
+        self.unprovable = _objection(tokenizer)
+        if self.unprovable is None and 2 * added.longest > OVERLAP_CHARS:
+            self.unprovable = f"an added token of {added.longest} characters"
+
+    def window_start(self, text: str, at: int) -> int | None:
+        """The last place at or before `at` where a window of `text` may start."""
+        for start in range(at, max(0, at - OVERLAP_CHARS), -1):
+            if self.is_clear(text, start, ""):
+                return start
+        return None
+
+    def is_clear(self, text: str, at: int, tail: str) -> bool:
+        """Whether no added token touches or crosses `at` in `text + tail`."""
+        left = text[max(0, at - self.added.longest) : at]
+        right = (text[at : at + self.added.longest] + tail)[: self.added.longest]
+        return not self.added.disturb(left, right) and not self.added.straddle(left, right)
+
+    def join(
+        self, left: Window, right: Window, shift: int, *, after: int = 0
+    ) -> tuple[int, int] | None:
+        """Where to leave `left` and enter `right`, whose text starts `shift` characters later.
+
+        Returns (i, j): the ids `left[:i] + right[j:]` are those of the joined text; i > `after`.
+        """
+        index = max(after, bisect_left(left.starts, shift + 1))
+        while index < len(left.ids):
+            start, end = left.starts[index] - shift, left.ends[index] - shift
+            other = bisect_left(right.ends, end)
+            while other + 1 < len(right.ids) and right.ends[other + 1] == end:
+                other += 1
+            if (
+                other < len(right.ids)
+                and (right.starts[other], right.ends[other]) == (start, end)
+                and right.ids[other] == left.ids[index] != self._unknown
+                and left.closes(index)
+                and right.closes(other)
+            ):
+                return index + 1, other + 1
+            index += 1
+        return None
+
+
+def _objection(tokenizer: Json) -> str | None:
+    model, normalizer = tokenizer["model"], tokenizer["normalizer"]
+    if model["type"] != "BPE" or model.get("dropout") or model.get("ignore_merges"):
+        return f"the model {model['type']} with these options"
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return "BPE with affixes"
+    spaces = _replaced_spaces(normalizer)
+    if spaces is None:
+        return "its normalizer"
+    if not _never_splits(tokenizer["pre_tokenizer"], spaces=spaces):
+        return "its pre-tokenizer"
+    if any(token["normalized"] for token in tokenizer["added_tokens"]) and normalizer:
+        return "added tokens matched after normalization"
+    return None
+
+
+def _replaced_spaces(normalizer: Json | None) -> bool | None:
+    """Whether every space is replaced; None for a normalizer that is not character by character."""
+    match normalizer:
+        case None:
+            return False
+        case {"type": "Sequence", "normalizers": parts}:
+            found = [_replaced_spaces(part) for part in parts]
+            return None if None in found else any(found)
+        case {"type": "Prepend"}:
+            return False
+        case {"type": "Replace", "pattern": {"String": old}, "content": new} if len(old) == 1:
+            return bool(old == " " and " " not in new)
+        case _:
+            return None
+
+
+def _never_splits(pre_tokenizer: Json | None, *, spaces: bool) -> bool:
+    match pre_tokenizer:
+        case None | {"type": "Metaspace", "split": False}:
+            return True
+        case {"type": "Split", "pattern": {"String": " "}}:
+            return spaces
+        case _:
+            return False

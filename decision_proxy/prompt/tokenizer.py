@@ -1,0 +1,88 @@
+"""The served model's tokenizer: its ids, its added tokens, and what its file says of itself."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Encoding
+from tokenizers import Tokenizer as Backend
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+Json = dict[str, Any]
+
+
+class TokenizerError(Exception):
+    """The tokenizer cannot be loaded; the message says what to do."""
+
+
+class Tokenizer:
+    """Encodes without special tokens, truncation or padding, as vLLM encodes a rendered chat."""
+
+    def __init__(self, hf: PreTrainedTokenizerFast) -> None:
+        self.hf = hf
+        backend = hf.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        self.json: Json = json.loads(backend.to_str())
+        self._backend = Backend.from_str(json.dumps(self.json | {"post_processor": None}))
+
+    @classmethod
+    def load(cls, source: str, *, chat_template: Path | None = None) -> "Tokenizer":
+        """`source`: a folder, or a name that is in the local hub cache already."""
+        try:
+            hf = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        except (OSError, ValueError, KeyError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise TokenizerError(
+                f"No tokenizer could be loaded from {source!r}: {reason} "
+                "Give --tokenizer the folder with tokenizer.json and tokenizer_config.json "
+                "of the model that vLLM serves."
+            ) from error
+        if not isinstance(hf, PreTrainedTokenizerFast):
+            raise TokenizerError(f"The tokenizer in {source!r} has no fast version.")
+        if chat_template is not None:
+            hf.chat_template = chat_template.read_text(encoding="utf-8")
+        return cls(hf)
+
+    def encode(self, text: str) -> list[int]:
+        return self._backend.encode(text, add_special_tokens=False).ids
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """In parallel, outside the interpreter lock."""
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[Encoding]:
+        """Likewise, each id with the character span it came from."""
+        return self._backend.encode_batch(list(texts), add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.hf.decode(list(ids)))
+
+    @cached_property
+    def added_ids(self) -> frozenset[int]:
+        return frozenset(entry["id"] for entry in self.json["added_tokens"])
+
+    @cached_property
+    def max_chars_per_token(self) -> int:
+        """No id stands for more characters than this, so a longer text cannot fit."""
+        vocabulary = self._backend.get_vocab(with_added_tokens=True)
+        return max(map(len, vocabulary))
+
+    def plain(self) -> "Tokenizer":
+        """The same tokenizer, for which control tokens written out in a text are plain text.
+
+        Added tokens of white space stay: they belong to the ordinary vocabulary.
+        """
+        kept = [
+            entry
+            for entry in self.json["added_tokens"]
+            if not entry["content"].replace("▁", " ").strip()
+        ]
+        copy = object.__new__(Tokenizer)
+        copy.hf = self.hf
+        copy.json = self.json | {"added_tokens": kept}
+        copy._backend = Backend.from_str(json.dumps(copy.json | {"post_processor": None}))
+        return copy

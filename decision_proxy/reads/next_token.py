@@ -1,0 +1,94 @@
+"""Models that answer with the reply's first token: one prompt and one read for each question."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from decision_proxy.errors import RequestError
+from decision_proxy.prompt.labels import Labels
+from decision_proxy.prompt.opaque import Contents
+from decision_proxy.prompt.prompts import Prompts
+from decision_proxy.prompt.splice import Spliced
+from decision_proxy.questions import Answer, Decision, label_softmax
+from decision_proxy.reads.wording import question_text
+from decision_proxy.upstream.reads import Prompt, Read, ReadResult
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The reads of one decision, in question order, and each prompt's length in tokens."""
+
+    reads: tuple[Read, ...]
+    input_tokens: tuple[int, ...]
+    spliced: Spliced
+
+
+class NextToken:
+    """`max_model_len`: what vLLM takes for a prompt and its reply, in tokens."""
+
+    def __init__(self, prompts: Prompts, labels: Labels, *, max_model_len: int) -> None:
+        self.prompts = prompts
+        self.labels = labels
+        self.max_model_len = max_model_len
+
+    def plan(self, decision: Decision) -> Plan:
+        """CPU work, for a worker thread. Raises RequestError or UnsuitableModel."""
+        label_ids = [self.labels.of(question) for question in decision.questions]
+        contents = Contents(
+            decision.state + "\n\n", [question_text(question) for question in decision.questions]
+        )
+        self._check_characters(decision, contents)
+        spliced = self.prompts.ids(
+            contents,
+            system=decision.instructions or None,
+            options=decision.template_kwargs,
+            scope=decision.cache_salt,
+        )
+        self._check_tokens(decision, spliced)
+        if not all(spliced.ends_with(self.labels.tail)):
+            raise RequestError(
+                "these chat options end the prompt differently, so the labels' tokens are unknown",
+                param="chat_template_kwargs",
+            )
+        shared, tokens = spliced.shared_json(), spliced.shared_tokens
+        reads = tuple(
+            Read(Prompt(shared, tokens, tuple(tail)), ids)
+            for tail, ids in zip(spliced.tails, label_ids, strict=True)
+        )
+        return Plan(reads, tuple(spliced.prompt_tokens()), spliced)
+
+    def answers(self, plan: Plan, results: Sequence[ReadResult]) -> list[Answer]:
+        return [
+            Answer(
+                probabilities=label_softmax(result.logprobs),
+                label_mass=sum(math.exp(logprob) for logprob in result.logprobs),
+                argmax_is_label=result.sampled_id in read.label_ids,
+                input_tokens=tokens,
+                output_tokens=result.output_tokens,
+                cached_tokens=result.cached_tokens,
+            )
+            for read, tokens, result in zip(plan.reads, plan.input_tokens, results, strict=True)
+        ]
+
+    def _check_characters(self, decision: Decision, contents: Contents) -> None:
+        """Refuse what cannot fit before any work is spent on it."""
+        most = (self.max_model_len - 1) * self.prompts.tokenizer.max_chars_per_token
+        for question, tail in zip(decision.questions, contents.tails, strict=True):
+            length = len(contents.head) + len(tail)
+            if length > most:
+                raise RequestError(
+                    f"{question.name}: this model's maximum context length is "
+                    f"{self.max_model_len} tokens. However, the prompt contains {length} "
+                    f"characters (more than {most} characters, which is the upper bound for "
+                    f"{self.max_model_len - 1} input tokens). Please reduce its length."
+                )
+
+    def _check_tokens(self, decision: Decision, spliced: Spliced) -> None:
+        for question, tokens in zip(decision.questions, spliced.prompt_tokens(), strict=True):
+            if tokens >= self.max_model_len:
+                raise RequestError(
+                    f"{question.name}: this model's maximum context length is "
+                    f"{self.max_model_len} tokens. However, the prompt contains {tokens} input "
+                    "tokens, which exceeds this limit even without any output tokens. "
+                    "Please reduce its length."
+                )
