@@ -3,6 +3,8 @@
 ProxyError
 ├── RequestError                400  the request is wrong; a retry cannot help
 │   ├── BodyTooLarge            413
+│   ├── UnsupportedMediaType    415
+│   ├── NoSuchPath              404
 │   └── ModelNotFound           404
 ├── UnsuitableModel             501  this model cannot answer this way; says which label and why
 └── UpstreamError
@@ -45,6 +47,16 @@ class RequestError(ProxyError):
 class BodyTooLarge(RequestError):
     status = 413
     type = "RequestEntityTooLarge"
+
+
+class UnsupportedMediaType(RequestError):
+    status = 415
+    type = "UnsupportedMediaTypeError"
+
+
+class NoSuchPath(RequestError):
+    status = 404
+    type = "NotFoundError"
 
 
 class ModelNotFound(RequestError):
