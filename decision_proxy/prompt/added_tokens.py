@@ -4,7 +4,7 @@ The tokenizer scans a text for added tokens from left to right, taking the longe
 before anything else happens. A cut is safe for that scan when no added token can straddle it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +31,12 @@ class AddedTokens:
         self.tokens = tuple(token for token in tokens if token.content)
         self.contents = frozenset(token.content for token in self.tokens)
         self.certain = frozenset(t.content for t in self.tokens if not t.normalized)
-        self.lengths = tuple(sorted({len(content) for content in self.contents}))
-        self.longest = self.lengths[-1] if self.lengths else 0
+        self.longest = max(map(len, self.contents), default=0)
         self.looking_around = tuple(t.content for t in self.tokens if t.looks_around)
-        self.firsts = frozenset(content[0] for content in self.contents)
-        self.lasts = frozenset(content[-1] for content in self.contents)
+        self._pairs = frozenset(c[i : i + 2] for c in self.contents for i in range(len(c) - 1))
+        #: Lengths of the tokens that begin, and that end, with a character.
+        self.firsts = _lengths({content: content[0] for content in self.contents})
+        self.lasts = _lengths({content: content[-1] for content in self.contents})
 
     @classmethod
     def from_json(cls, entries: list[dict[str, Any]]) -> "AddedTokens":
@@ -46,17 +47,15 @@ class AddedTokens:
 
         `left` ends, and `right` starts, at the cut; `longest` characters of each are enough.
         """
-        left = left[max(0, len(left) - self.longest + 1) :]
-        if self.firsts.isdisjoint(left):
+        if left[-1:] + right[:1] not in self._pairs:
             return False
+        left = left[max(0, len(left) - self.longest + 1) :]
         text = left + right[: self.longest]
-        return any(
-            text[at : at + length] in self.contents
-            for at in range(len(left))
-            if text[at] in self.firsts
-            for length in self.lengths
-            if length > len(left) - at
-        )
+        for at, char in enumerate(left):
+            for length in self.firsts.get(char, ()):
+                if length > len(left) - at and text[at : at + length] in self.contents:
+                    return True
+        return False
 
     def disturb(self, left: str, right: str) -> bool:
         """Whether a token that strips or inspects its neighbours may reach across the cut."""
@@ -78,20 +77,25 @@ class AddedTokens:
         return self._begins(left, right) or self._ends(left, right)
 
     def _begins(self, left: str, right: str) -> bool:
-        if right[:1] not in self.firsts:
-            return False
-        begins = any(right[:length] in self.certain for length in self.lengths)
+        lengths = self.firsts.get(right[:1], ())
+        begins = any(right[:length] in self.certain for length in lengths)
         return begins and not self.straddle(left, right)
 
     def _ends(self, left: str, right: str) -> bool:
-        if left[-1:] not in self.lasts:
-            return False
-        for length in self.lengths:
+        for length in self.lasts.get(left[-1:], ()):
             start = len(left) - length
             if start < 0 or left[start:] not in self.certain:
                 continue
             inside = left[start:] + right[: self.longest]
-            longer = any(n > length and inside[:n] in self.contents for n in self.lengths)
+            lengths = self.firsts[inside[0]]
+            longer = any(n > length and inside[:n] in self.contents for n in lengths)
             if not longer and not self.straddle(left[:start], inside):
                 return True
         return False
+
+
+def _lengths(marks: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, set[int]] = {}
+    for content, char in marks.items():
+        found.setdefault(char, set()).add(len(content))
+    return {char: tuple(sorted(lengths)) for char, lengths in found.items()}

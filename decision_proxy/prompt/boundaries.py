@@ -15,7 +15,8 @@ its sides as separate pieces anyway. All of it is read from `tokenizer.json`; a 
 part that is not known here offers no proof, and says which part.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from decision_proxy.prompt.added_tokens import AddedTokens
@@ -42,6 +43,8 @@ class Boundaries:
         self.edges = not _position_dependent(tokenizer["pre_tokenizer"]) and (
             self.added.certain == self.added.contents or not tokenizer["normalizer"]
         )
+        edges = "".join(map(re.escape, sorted({*self.added.firsts, *self.added.lasts})))
+        self._edge_characters = re.compile(f"[{edges}]" if edges else r"(?!)")
         self.unprovable: str | None = None
         self._hard: dict[str, bool] = {}
         self._stages: list[Pattern] = []
@@ -71,10 +74,17 @@ class Boundaries:
     def next_cut(self, text: str, start: int) -> int | None:
         """The first proven cut of `text` at or after `start` and before its end."""
         reach = self.added.longest + 2
-        for at in range(max(1, start), min(len(text), start + SEARCH_CHARS)):
+        for at in self._candidates(text, max(1, start), min(len(text), start + SEARCH_CHARS)):
             if self.is_cut(text, at, text[at : at + reach]):
                 return at
         return None
+
+    def _candidates(self, text: str, start: int, end: int) -> Iterable[int]:
+        """Positions worth a look: all of them, or those beside a character of an added token."""
+        if self.unprovable is None:
+            return range(start, end)
+        found = self._edge_characters.finditer(text, start - 1, end)
+        return (at for match in found for at in match.span() if start <= at < end)
 
     def is_cut(self, text: str, at: int, right: str) -> bool:
         """Whether `text[:at] + right` may be cut at `at`; `right` may be clipped."""

@@ -24,7 +24,9 @@ from decision_proxy.prompt.prefix_cache import PrefixCache
 from decision_proxy.prompt.seams import OVERLAP_CHARS, Seams, Window
 from decision_proxy.prompt.tokenizer import Tokenizer
 
-PIECE_CHARS = 4096
+BLOCK_CHARS = 16384
+PIECE_CHARS = 1024
+WINDOW_CHARS = 4096
 SHORT_CHARS = 512
 How = Literal["cut", "seam", "full"]
 
@@ -41,15 +43,20 @@ class Ids:
         listed = ids.tolist() if isinstance(ids, array) else list(ids)
         return cls(array("I", listed), orjson.dumps(listed)[1:-1])
 
+    @classmethod
+    def joined(cls, runs: Sequence[Ids]) -> Ids:
+        ids: array[int] = array("I")
+        for run in runs:
+            ids += run.ids
+        return cls(ids, b",".join(run.json for run in runs if run.json))
+
     @property
     def bytes(self) -> int:
         return 4 * len(self.ids) + len(self.json)
 
-    def __len__(self) -> int:
+    @property
+    def tokens(self) -> int:
         return len(self.ids)
-
-
-NO_IDS = Ids(array("I"), b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class Spliced:
 
     @property
     def shared_tokens(self) -> int:
-        return sum(map(len, self.shared))
+        return sum(piece.tokens for piece in self.shared)
 
     def shared_json(self) -> bytes:
         return b",".join(piece.json for piece in self.shared if piece.json)
@@ -87,6 +94,9 @@ class Spliced:
     def full_ids(self) -> list[list[int]]:
         shared = [i for piece in self.shared for i in piece.ids]
         return [shared + tail for tail in self.tails]
+
+
+NO_IDS = Ids(array("I"), b"")
 
 
 class Splicer:
@@ -112,7 +122,7 @@ class Splicer:
         """Ids of `head + tail` for each tail. `scope` keeps cached states of strangers apart."""
         common = common_prefix(tails)
         head, tails = head + common, [tail[len(common) :] for tail in tails]
-        if len(head) < (2 * PIECE_CHARS if len(tails) == 1 else SHORT_CHARS):
+        if len(head) < (2 * WINDOW_CHARS if len(tails) == 1 else SHORT_CHARS):
             return self._whole(head, tails, self.method, None)
         spliced = self._by_cut(head, tails, scope)
         if spliced is None and self.seams.unprovable is None:
@@ -133,31 +143,44 @@ class Splicer:
         cut = self.boundaries.last_cut(head, tails)
         if cut is None:
             return None
-        texts = self._cut_pieces(head[:cut])
-        pieces = [self.pieces.get(scope, text) for text in texts]
-        missing = [text for text, piece in zip(texts, pieces, strict=True) if piece is None]
-        windows = [head[cut:] + tail for tail in tails]
-        encoded = self.tokenizer.encode_many([*missing, *windows])
-        fresh = dict(zip(missing, map(Ids.of, encoded), strict=False))
-        for text, ids in fresh.items():
-            self.pieces.put(scope, text, ids)
-        shared = tuple(
-            fresh[text] if piece is None else piece
-            for text, piece in zip(texts, pieces, strict=True)
+        ending = head[cut:]
+        windows = [ending + tail for tail in tails]
+        *blocks, rest = self._cut(head[:cut], BLOCK_CHARS)
+        known = {block: self.pieces.get(scope, block) for block in blocks}
+        pieces = {block: self._cut(block, PIECE_CHARS) for block in blocks if known[block] is None}
+        rest_pieces = self._cut(rest, PIECE_CHARS)
+        found, chars = self._remembered(
+            [*(text for texts in pieces.values() for text in texts), *rest_pieces, *windows], scope
         )
-        chars = sum(map(len, missing)) + sum(map(len, windows))
-        return Spliced(shared, tuple(encoded[len(missing) :]), "cut", chars)
+        for block, texts in pieces.items():
+            known[block] = joined = Ids.joined([found[text] for text in texts])
+            self.pieces.put(scope, block, joined)
+        shared = [known[block] or NO_IDS for block in blocks]
+        shared += [found[text] for text in rest_pieces]
+        return Spliced(
+            tuple(shared), tuple(found[window].ids.tolist() for window in windows), "cut", chars
+        )
 
-    def _cut_pieces(self, text: str) -> list[str]:
-        """Pieces of PIECE_CHARS or a little more; a text that grows keeps its first ones."""
-        pieces, start = [], 0
-        while len(text) - start > PIECE_CHARS:
-            cut = self.boundaries.next_cut(text, start + PIECE_CHARS)
+    def _remembered(self, texts: Sequence[str], scope: Hashable) -> tuple[dict[str, Ids], int]:
+        """Ids of each text, and how many characters had to be encoded for them."""
+        known = {text: self.pieces.get(scope, text) for text in texts}
+        found = {text: ids for text, ids in known.items() if ids is not None}
+        missing = [text for text, ids in known.items() if ids is None]
+        for text, ids in zip(missing, self.tokenizer.encode_many(missing), strict=True):
+            found[text] = Ids.of(ids)
+            self.pieces.put(scope, text, found[text])
+        return found, sum(map(len, missing))
+
+    def _cut(self, text: str, size: int) -> list[str]:
+        """Parts of `size` characters or a little more; a text that grows keeps its first ones."""
+        parts, start = [], 0
+        while len(text) - start > size:
+            cut = self.boundaries.next_cut(text, start + size)
             if cut is None:
                 break
-            pieces.append(text[start:cut])
+            parts.append(text[start:cut])
             start = cut
-        return [*pieces, text[start:]]
+        return [*parts, text[start:]]
 
     def _by_seam(self, head: str, tails: Sequence[str], scope: Hashable) -> Spliced | None:
         starts = self._window_starts(head)
@@ -189,8 +212,8 @@ class Splicer:
 
     def _window_starts(self, head: str) -> list[int] | None:
         starts = [0]
-        while len(head) - starts[-1] > PIECE_CHARS + 4 * OVERLAP_CHARS:
-            start = self.seams.window_start(head, starts[-1] + PIECE_CHARS)
+        while len(head) - starts[-1] > WINDOW_CHARS + 4 * OVERLAP_CHARS:
+            start = self.seams.window_start(head, starts[-1] + WINDOW_CHARS)
             if start is None:
                 return None
             starts.append(start)

@@ -1,5 +1,10 @@
+import sys
 from functools import cache
 
+from decision_proxy.embedded.environment import ensure_environment
+from decision_proxy.embedded.home import default_home
+from decision_proxy.embedded.models import smollm2
+from decision_proxy.embedded.progress import PlainReport
 from decision_proxy.prompt.tokenizer import Tokenizer
 from tests.servers import tokenizer_folder
 
@@ -11,4 +16,8 @@ NAMES = (
 
 @cache
 def real_tokenizer(name: str) -> Tokenizer:
-    return Tokenizer.load(str(tokenizer_folder(name)))
+    if name != "smollm2":
+        return Tokenizer.load(str(tokenizer_folder(name)))
+    report = PlainReport(sys.__stderr__ or sys.stderr)
+    python = ensure_environment(default_home(), report)
+    return Tokenizer.load(str(smollm2(default_home(), python, report)))

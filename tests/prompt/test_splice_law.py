@@ -30,7 +30,9 @@ def splicer(request: pytest.FixtureRequest) -> Splicer:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces and windows so small that short states have many of them."""
-    monkeypatch.setattr(splice_module, "PIECE_CHARS", 64)
+    monkeypatch.setattr(splice_module, "BLOCK_CHARS", 160)
+    monkeypatch.setattr(splice_module, "PIECE_CHARS", 32)
+    monkeypatch.setattr(splice_module, "WINDOW_CHARS", 400)
     monkeypatch.setattr(splice_module, "SHORT_CHARS", 0)
 
 

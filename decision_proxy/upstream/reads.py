@@ -1,0 +1,114 @@
+"""Asks vLLM for the logprobs of labels at the end of prompts: all of a decision's reads at once."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from itertools import count
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from decision_proxy.settings import MIB, Reads
+from decision_proxy.upstream.answers import ReadResult, batch_results, merged
+from decision_proxy.upstream.channel import Channel
+from decision_proxy.upstream.completions import (
+    Batch,
+    Prompt,
+    Read,
+    ReadContext,
+    batches,
+    request_body,
+)
+
+__all__ = ["Prompt", "Read", "ReadClient", "ReadContext", "ReadResult"]
+
+T = TypeVar("T")
+
+PATH: Final = "v1/completions"
+MOST_IDS: Final = 128  # vLLM's own bound on the ids of one request
+# vLLM prefers x-request-id to the body's id, and it would make the ids of all reads the same.
+NOT_THE_CALLERS: Final = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "cookie",
+        "expect",
+        "host",
+        "keep-alive",
+        "transfer-encoding",
+        "x-request-id",
+    }
+)
+
+
+class ReadClient:
+    def __init__(
+        self,
+        base_url: str,
+        settings: Reads,
+        *,
+        max_ids_per_read: int = MOST_IDS,
+        list_bytes: int = 32 * MIB,
+    ) -> None:
+        self._channel = Channel(base_url, settings)
+        self._max_ids = max_ids_per_read
+        self._list_bytes = list_bytes
+        self._numbers = count()
+
+    async def __aenter__(self) -> Self:
+        await self._channel.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._channel.__aexit__(exc_type, exc, traceback)
+
+    async def read(
+        self, reads: Sequence[Read], context: ReadContext, *, takes_lists: bool
+    ) -> list[ReadResult]:
+        """One result for each read, in order.
+
+        Raises one ProxyError, the first; the other requests are closed by then, so that vLLM
+        drops their work. Cancelling does the same.
+        """
+        planned = batches(
+            reads, takes_lists=takes_lists, max_ids=self._max_ids, list_bytes=self._list_bytes
+        )
+        headers = _forwarded(context.headers)
+        answers = await _all_or_first_failure(
+            [self._ask(batch, context, headers) for batch in planned]
+        )
+        by_read: list[dict[int, ReadResult]] = [{} for _ in reads]
+        for batch, results in zip(planned, answers, strict=True):
+            for piece, result in zip(batch.pieces, results, strict=True):
+                by_read[piece.read][piece.start] = result
+        return [merged([found[start] for start in sorted(found)]) for found in by_read]
+
+    async def _ask(
+        self, batch: Batch, context: ReadContext, headers: Mapping[str, str]
+    ) -> list[ReadResult]:
+        def make_body() -> list[bytes]:
+            return request_body(batch, context, f"{context.request_id}-{next(self._numbers)}")
+
+        return batch_results(batch, await self._channel.post(PATH, make_body, headers))
+
+
+async def _all_or_first_failure(requests: list[Coroutine[Any, Any, T]]) -> list[T]:
+    if len(requests) == 1:
+        return [await requests[0]]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(request) for request in requests]
+    except ExceptionGroup as failures:
+        first = failures.exceptions[0]
+        raise first from first.__cause__
+    return [task.result() for task in tasks]
+
+
+def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in NOT_THE_CALLERS}
