@@ -70,7 +70,9 @@ def measure(name: str, *, count: int, tokens: int, rounds: int) -> dict[str, Any
     template = ChatTemplate(real.hf)
     splicer = Splicer(real, cache_bytes=256 << 20)
     tails = questions(count)
-    times: dict[str, list[float]] = {key: [] for key in ("first", "repeat", "grown", "batch", "one")}
+    times: dict[str, list[float]] = {
+        key: [] for key in ("first", "repeat", "grown", "batch", "one")
+    }
 
     def spliced(state: str) -> Spliced:
         rendered = template.render(Contents(state, tails))
@@ -147,7 +149,9 @@ def main() -> None:
         **vars(options),
     }
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "splice.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+    (RESULTS / "splice.json").write_text(
+        json.dumps({"about": about, "rows": rows}, indent=1) + "\n"
+    )
     text = f"{options.questions} questions on a state of {options.tokens} tokens; {about}\n\n"
     (RESULTS / "splice.md").write_text(text + table(rows))
     print("\n" + table(rows))

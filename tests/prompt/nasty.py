@@ -41,7 +41,9 @@ states = st.builds(
 )
 openings = st.one_of(st.sampled_from(OPENINGS), st.text(odd_characters, max_size=8))
 questions = st.lists(
-    st.builds(lambda opening, rest: opening + rest, openings, st.lists(pieces, max_size=3).map("".join)),
+    st.builds(
+        lambda opening, rest: opening + rest, openings, st.lists(pieces, max_size=3).map("".join)
+    ),
     min_size=1,
     max_size=5,
 )

@@ -60,7 +60,10 @@ def test_spliced_ids_are_the_ids_of_the_whole(
     assert_lawful(splicer, opening + state + "\n\n", [q + closing for q in asked])
 
 
-@settings(lawful, suppress_health_check=[*lawful.suppress_health_check, HealthCheck.function_scoped_fixture])
+@settings(
+    lawful,
+    suppress_health_check=[*lawful.suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 @given(state=states, asked=questions)
 def test_many_small_pieces_still_make_the_whole(
     splicer: Splicer, small_pieces: None, state: str, asked: list[str]

@@ -43,7 +43,10 @@ def five_questions() -> dict[str, Any]:
             "instructions": "How does the customer feel?",
             "criteria": ["furious", "annoyed", "neutral", "pleased", "delighted"],
         },
-        "language": {"type": "choice", "criteria": {"English": None, "German": None, "日本語": None}},
+        "language": {
+            "type": "choice",
+            "criteria": {"English": None, "German": None, "日本語": None},
+        },
     }
 
 

@@ -74,7 +74,9 @@ def test_a_prompt_of_exactly_the_limit_is_answered_and_one_more_is_refused(
 
     def ask(words: int) -> Any:
         return call(
-            smollm2_proxy, "/v1/systemone", {"state": "late" + " late" * words, "questions": question}
+            smollm2_proxy,
+            "/v1/systemone",
+            {"state": "late" + " late" * words, "questions": question},
         )
 
     spare = limit - 1 - ask(0).body["usage"]["input_tokens"]
@@ -83,7 +85,9 @@ def test_a_prompt_of_exactly_the_limit_is_answered_and_one_more_is_refused(
     assert fits.body["usage"]["input_tokens"] == limit - 1
     refused = ask(spare + 1)
     assert refused.status == 400
-    assert refused.message.startswith(f"question 'late': this model's maximum context length is {limit}")
+    assert refused.message.startswith(
+        f"question 'late': this model's maximum context length is {limit}"
+    )
     assert refused.headers["x-should-retry"] == "false"
 
 
