@@ -111,8 +111,8 @@ def measure(name: str, *, count: int, tokens: int, rounds: int) -> dict[str, Any
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| tokenizer | how | tokens a prompt | whole, in turn | whole, one batch | first | repeat "
-        "| grown 1 % | first over whole (turn / batch) | first over repeat | first over grown |",
+        "| tokenizer | how | tokens | whole, in turn | whole, one batch | first | repeat | grown "
+        "| first over whole (turn / batch) | first over repeat | first over grown |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

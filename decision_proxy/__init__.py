@@ -1,5 +1,3 @@
 """A reverse proxy that answers typed decisions in front of an unmodified vLLM."""
 
-from importlib.metadata import version
-
-__version__ = version("decision-proxy")
+__version__ = "0.1.0"

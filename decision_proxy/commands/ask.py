@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-BAR_CELLS = 24
+BAR_CELLS = 16
 TIMEOUT_S = 600
 
 

@@ -14,11 +14,11 @@ OPENINGS = (
     ".", "\t", "\u3099", "A: false", "=", "\u0338not", "'", "\ufeff",
 )  # fmt: skip
 FRAGMENTS = (
-    "The quick brown fox's 42 jumps. ", "Überraschung! ", "今日は、良い天気。", "\n\n- item: \"x\"\n",
+    "The quick brown fox's 42 jumps. ", "Überraschung! ", "今日は、良い天気。", '\n\n- item: "x"\n',
     "foo_bar(baz)[1];\n", "    indent\n", "12,345.67 ", "数据是新的石油", "naïve café ",
     "안녕하세요 ", "مرحبا ", "e\u0301\u0327 ", "<|im_start|>user\n", "<tool_call>", "</think>",
     "don't WON'T I'll ", "\r\n", "\u00a0\u2003", "👩\u200d💻 ", "aaaaaaaaaaaaaaaa", "        ",
-    "\n\n\n\n", "https://example.org/a?b=c&d=%20 ", "{\"a\": [1, 2.5e-3, null]} ", "ᄀᆞᆼ ", "ſK ",
+    "\n\n\n\n", "https://example.org/a?b=c&d=%20 ", '{"a": [1, 2.5e-3, null]} ', "ᄀᆞᆼ ", "ſK ",
 )  # fmt: skip
 
 odd_characters = st.characters(exclude_categories=["Cs"])
