@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from struct import pack, unpack
 from typing import Any, Final
 
 import orjson
@@ -90,10 +91,14 @@ def _piece_result(piece: Piece, choice: dict[str, Any]) -> ReadResult:
 
 
 def _logprob(found: Mapping[str, float], label: int) -> float:
+    """vLLM's own float32: its Rust frontend writes the shortest decimals that round to it."""
     try:
-        return float(found[f"{PREFIX}{label}"])
+        exact: float = unpack("f", pack("f", found[f"{PREFIX}{label}"]))[0]
     except KeyError:
         raise UpstreamBroken(f"vLLM's answer leaves out token {label}") from None
+    except OverflowError:
+        raise UpstreamBroken(f"vLLM's logprob of token {label} is no float32") from None
+    return exact
 
 
 def _check_logprobs(found: Mapping[str, float]) -> None:

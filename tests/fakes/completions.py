@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from struct import pack, unpack
 from typing import Any
 
 MOST_IDS = 128
@@ -66,7 +67,10 @@ def choice(index: int, logprobs: Mapping[str, float]) -> dict[str, Any]:
 
 
 def logprob(probability: float) -> float:
-    return math.log(probability) if probability > 0 else -9999.0
+    """A float32, as vLLM's are, written out as the double it equals."""
+    value = math.log(probability) if probability > 0 else -9999.0
+    exact: float = unpack("f", pack("f", value))[0]
+    return exact
 
 
 def is_list(body: Mapping[str, Any]) -> bool:

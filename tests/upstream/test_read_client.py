@@ -88,6 +88,18 @@ async def test_a_label_without_any_mass_stays_at_its_floor(
     assert found.logprobs == (0.0, -9999.0)
 
 
+async def test_shortest_decimals_are_the_float32_they_stand_for(
+    vllm: FakeVllm, client: ReadClient
+) -> None:
+    def shortest(found: dict[str, float]) -> None:
+        found.update({token: float(f"{value:.9g}") for token, value in found.items()})
+
+    [exact] = await client.read([read(1)], CONTEXT, takes_lists=True)
+    vllm.every_read = faults.edited_logprobs(shortest)
+    [found] = await client.read([read(1)], CONTEXT, takes_lists=True)
+    assert found == exact
+
+
 async def test_every_request_has_an_id_of_its_own_even_for_two_decisions_with_one_id(
     vllm: FakeVllm, client: ReadClient
 ) -> None:

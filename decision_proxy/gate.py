@@ -1,0 +1,318 @@
+"""Who may send its reads now. Pure: no waiting, no I/O, and the clock is the caller's.
+
+A decision arrives as a `Ticket`, waits in order, runs, and leaves exactly once, whatever happens.
+`Gate.advance` takes every decision and is called after each change; it returns whom to wake.
+
+Policies:
+
+* `off`: everybody runs at once.
+* `turns`: the reference rule. A decision is big when it has more than one question and more
+  tokens than one engine step; a state in the prefix cache counts once. `slots` big ones run.
+* `budget`: the price is the tokens that the engine has not cached. A cold state has one leader;
+  others of the same state wait for it, and are priced as warm once it is computed. Small work, an
+  eighth of an engine step, passes at once, up to `SMALL_RUNNING` of it. What exceeds the budget
+  runs alone.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+PolicyName = Literal["off", "turns", "budget"]
+LEAST_RETRY_S, MOST_RETRY_S = 1.0, 60.0
+SMALL_RUNNING = 256
+SMALL_STEPS = 1 / 8
+BUDGET_STEPS = 4
+
+
+class Outcome(Enum):
+    """How a ticket fared; the values are what metrics say."""
+
+    WAITING = "waiting"
+    ADMITTED = "admitted"
+    BYPASS = "bypass"
+    FOLLOWER = "follower"
+    EXPIRED = "expired"
+    CLIENT_GONE = "client_gone"
+    DRAINED = "drained"
+    REJECTED_FULL = "rejected_full"
+    REJECTED_DEADLINE = "rejected_deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a decision asks of the engine, in tokens.
+
+    `shared_tokens`: of the state, once; `own_tokens`: of all prompts together, without it.
+    `state`: equal for equal shared ids, model, adapter and cache salt; None shares nothing.
+    """
+
+    questions: int
+    shared_tokens: int
+    own_tokens: int
+    state: Hashable = None
+    bytes: int = 0
+
+    def tokens(self, *, cached: bool) -> int:
+        """All prompts, the shared part counted once where the engine caches prefixes."""
+        times = 1 if cached else self.questions
+        return self.own_tokens + times * self.shared_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What the gate knows of vLLM; `kv_tokens` bounds the states that can be warm."""
+
+    max_num_batched_tokens: int = 8192
+    prefix_caching: bool = True
+    priority_scheduling: bool = False
+    kv_tokens: int = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    waiting: int = 1024
+    waiting_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    work: Work
+    arrived_s: float
+    deadline_s: float = math.inf
+    outcome: Outcome = Outcome.WAITING
+    started_s: float = math.nan
+    cost: int = 0
+    leads: bool = False
+    followed: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{self.outcome.value} cost={self.cost}{' leader' if self.leads else ''}>"
+
+
+class Refusal(Exception):
+    """The gate takes no more; `outcome` says why, `retry_after_s` when to come again."""
+
+    def __init__(self, outcome: Outcome, retry_after_s: float) -> None:
+        super().__init__(outcome.value)
+        self.outcome = outcome
+        self.retry_after_s = retry_after_s
+
+
+class WarmStates:
+    """States whose blocks the engine should still hold, least recently used out first."""
+
+    def __init__(self, tokens: int) -> None:
+        self._most = tokens
+        self._held: OrderedDict[Hashable, int] = OrderedDict()
+        self._tokens = 0
+
+    def __contains__(self, state: Hashable) -> bool:
+        return state in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def touch(self, state: Hashable, tokens: int) -> None:
+        self._tokens += tokens - self._held.pop(state, 0)
+        self._held[state] = tokens
+        while self._tokens > self._most and len(self._held) > 1:
+            self._tokens -= self._held.popitem(last=False)[1]
+
+    def forget(self) -> None:
+        """The engine was restarted, or its cache was reset."""
+        self._held.clear()
+        self._tokens = 0
+
+
+class Gate:
+    """`slots`: big decisions at a time under `turns`; `budget_tokens`: in flight under `budget`."""
+
+    def __init__(
+        self,
+        policy: PolicyName,
+        engine: Engine,
+        clock: Callable[[], float],
+        *,
+        slots: int = 2,
+        budget_tokens: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.policy = policy
+        self.engine = engine
+        self.warm = WarmStates(engine.kv_tokens)
+        self.capacity = {
+            "off": 0,
+            "turns": slots,
+            "budget": budget_tokens or BUDGET_STEPS * engine.max_num_batched_tokens,
+        }[policy]
+        self.draining = False
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._waiting: list[Ticket] = []
+        self._running: set[Ticket] = set()
+        self._leaders: dict[Hashable, Ticket] = {}
+        self.in_flight = self.small_running = self.waiting_bytes = 0
+        self._service_s = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Gate {self.policy} {self.in_flight}/{self.capacity} in flight, "
+            f"{len(self._running)} running, {len(self._waiting)} waiting>"
+        )
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def arrive(self, work: Work, *, deadline_s: float = math.inf) -> Ticket:
+        """A new ticket at the end of the queue; `advance` says whether it runs.
+
+        Raises Refusal when the queue is full or the deadline cannot be met.
+        """
+        now = self._clock()
+        if self.draining:
+            raise Refusal(Outcome.DRAINED, MOST_RETRY_S)
+        if now >= deadline_s:
+            raise Refusal(Outcome.REJECTED_DEADLINE, LEAST_RETRY_S)
+        full = len(self._waiting) >= self._limits.waiting
+        if full or self.waiting_bytes + work.bytes > self._limits.waiting_bytes:
+            raise Refusal(Outcome.REJECTED_FULL, self.expected_wait_s())
+        ticket = Ticket(work, now, deadline_s)
+        self._waiting.append(ticket)
+        self.waiting_bytes += work.bytes
+        return ticket
+
+    def leave(self, ticket: Ticket, *, served: bool = False) -> None:
+        """The ticket is done, however it was; what it held is free. Twice is as good as once.
+
+        served: its reads were answered, so the engine holds its state now.
+        """
+        if ticket in self._running:
+            self._running.remove(ticket)
+            self.in_flight -= ticket.cost
+            self.small_running -= ticket.outcome is Outcome.BYPASS
+            self._learn(ticket)
+            self._stop_leading(ticket)
+        elif ticket in self._waiting:
+            self._forget(ticket)
+            ticket.outcome = Outcome.CLIENT_GONE
+        else:
+            return
+        if served and ticket.work.state is not None:
+            self.warm.touch(ticket.work.state, ticket.work.shared_tokens)
+
+    def computed(self, ticket: Ticket) -> None:
+        """A first read of the ticket was answered: its state is in the engine's cache now."""
+        if ticket in self._running and ticket.leads:
+            self._stop_leading(ticket)
+            self.warm.touch(ticket.work.state, ticket.work.shared_tokens)
+            freed = max(0, ticket.cost - ticket.work.own_tokens)
+            self.in_flight -= freed
+            ticket.cost -= freed
+
+    def _stop_leading(self, ticket: Ticket) -> None:
+        if ticket.leads:
+            del self._leaders[ticket.work.state]
+            ticket.leads = False
+
+    def drain(self) -> list[Ticket]:
+        """Nobody comes in any more; returns those who waited in vain."""
+        self.draining = True
+        gone = list(self._waiting)
+        for ticket in gone:
+            self._forget(ticket)
+            ticket.outcome = Outcome.DRAINED
+        return gone
+
+    def advance(self) -> list[Ticket]:
+        """Every decision is taken here. Returns the tickets whose wait is over.
+
+        Their outcome says whether they run now or have missed their deadline.
+        """
+        now = self._clock()
+        woken = [ticket for ticket in self._waiting if now >= ticket.deadline_s]
+        for ticket in woken:
+            self._forget(ticket)
+            ticket.outcome = Outcome.EXPIRED
+        blocked = False
+        for ticket in list(self._waiting):
+            cost = self.price(ticket.work)
+            if cost is None:
+                ticket.followed = True
+            elif cost and (blocked or not self._fits(cost)):
+                blocked = True
+            else:
+                self._admit(ticket, cost)
+                woken.append(ticket)
+        return woken
+
+    def next_deadline_s(self) -> float:
+        """When `advance` should be called though nothing else happens."""
+        return min((ticket.deadline_s for ticket in self._waiting), default=math.inf)
+
+    def expected_wait_s(self) -> float:
+        """An honest guess of when a new big decision would run, 1 to 60 s."""
+        ahead = 1 + len(self._waiting) / max(1, len(self._running))
+        return min(MOST_RETRY_S, max(LEAST_RETRY_S, ahead * self._service_s))
+
+    def price(self, work: Work) -> int | None:
+        """What `work` would cost now: 0 passes at once, None waits for the leader of its state."""
+        if self.policy == "turns":
+            return self._turns_price(work)
+        return self._budget_price(work) if self.policy == "budget" else 0
+
+    def _turns_price(self, work: Work) -> int:
+        if self.engine.priority_scheduling or work.questions == 1:
+            return 0
+        tokens = work.tokens(cached=self.engine.prefix_caching)
+        return int(tokens > self.engine.max_num_batched_tokens)
+
+    def _budget_price(self, work: Work) -> int | None:
+        shares = work.state is not None and self.engine.prefix_caching
+        cost = work.tokens(cached=shares)
+        if shares and work.state in self.warm:
+            cost = work.own_tokens
+        small = cost <= SMALL_STEPS * self.engine.max_num_batched_tokens
+        if small and self.small_running < SMALL_RUNNING:
+            return 0
+        if shares and work.state in self._leaders:
+            return None
+        return cost
+
+    def _fits(self, cost: int) -> bool:
+        return self.in_flight == 0 or self.in_flight + cost <= self.capacity
+
+    def _admit(self, ticket: Ticket, cost: int) -> None:
+        work = ticket.work
+        self._forget(ticket)
+        ticket.cost = cost
+        ticket.started_s = self._clock()
+        ticket.leads = cost > 0 and self._is_cold(work)
+        if ticket.leads:
+            self._leaders[work.state] = ticket
+        admitted = Outcome.FOLLOWER if ticket.followed else Outcome.ADMITTED
+        ticket.outcome = admitted if cost else Outcome.BYPASS
+        self._running.add(ticket)
+        self.in_flight += cost
+        self.small_running += cost == 0
+
+    def _is_cold(self, work: Work) -> bool:
+        shares = self.policy == "budget" and self.engine.prefix_caching
+        return shares and work.state is not None and work.state not in self.warm
+
+    def _forget(self, ticket: Ticket) -> None:
+        self._waiting.remove(ticket)
+        self.waiting_bytes -= ticket.work.bytes
+
+    def _learn(self, ticket: Ticket) -> None:
+        if ticket.cost:
+            took = self._clock() - ticket.started_s
+            self._service_s += (took - self._service_s) * (0.2 if self._service_s else 1.0)
