@@ -14,15 +14,19 @@ Policies:
   runs alone.
 """
 
+from __future__ import annotations
+
 import math
+from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
 PolicyName = Literal["off", "turns", "budget"]
 LEAST_RETRY_S, MOST_RETRY_S = 1.0, 60.0
+BLOCK_TOKENS = 256
 SMALL_RUNNING = 256
 SMALL_STEPS = 1 / 8
 BUDGET_STEPS = 4
@@ -47,13 +51,14 @@ class Work:
     """What a decision asks of the engine, in tokens.
 
     `shared_tokens`: of the state, once; `own_tokens`: of all prompts together, without it.
-    `state`: equal for equal shared ids, model, adapter and cache salt; None shares nothing.
+    `blocks`: a key for each whole block of BLOCK_TOKENS shared ids, that stands for everything up
+    to its end, model, adapter and cache salt included (see `block_keys`).
     """
 
     questions: int
     shared_tokens: int
     own_tokens: int
-    state: Hashable = None
+    blocks: tuple[int, ...] = ()
     bytes: int = 0
 
     def tokens(self, *, cached: bool) -> int:
@@ -86,11 +91,24 @@ class Ticket:
     outcome: Outcome = Outcome.WAITING
     started_s: float = math.nan
     cost: int = 0
-    leads: bool = False
+    leads: int | None = None
     followed: bool = False
 
     def __repr__(self) -> str:
-        return f"<{self.outcome.value} cost={self.cost}{' leader' if self.leads else ''}>"
+        return f"<{self.outcome.value} cost={self.cost}{'' if self.leads is None else ' leader'}>"
+
+
+def block_keys(scope: Hashable, pieces: Iterable[array[int]]) -> tuple[int, ...]:
+    """Keys of the whole blocks of the ids in `pieces`; equal keys mean equal ids and `scope`."""
+    ids: array[int] = array("I")
+    for piece in pieces:
+        ids += piece
+    raw, size = ids.tobytes(), BLOCK_TOKENS * ids.itemsize
+    key, keys = hash(scope), []
+    for start in range(0, len(raw) - size + 1, size):
+        key = hash((key, raw[start : start + size]))
+        keys.append(key)
+    return tuple(keys)
 
 
 class Refusal(Exception):
@@ -102,30 +120,31 @@ class Refusal(Exception):
         self.retry_after_s = retry_after_s
 
 
-class WarmStates:
-    """States whose blocks the engine should still hold, least recently used out first."""
+class WarmBlocks:
+    """Blocks that the engine should still hold, least recently used out first."""
 
     def __init__(self, tokens: int) -> None:
-        self._most = tokens
-        self._held: OrderedDict[Hashable, int] = OrderedDict()
-        self._tokens = 0
-
-    def __contains__(self, state: Hashable) -> bool:
-        return state in self._held
+        self._most = max(1, tokens // BLOCK_TOKENS)
+        self._held: OrderedDict[int, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def touch(self, state: Hashable, tokens: int) -> None:
-        self._tokens += tokens - self._held.pop(state, 0)
-        self._held[state] = tokens
-        while self._tokens > self._most and len(self._held) > 1:
-            self._tokens -= self._held.popitem(last=False)[1]
+    def length(self, blocks: Sequence[int]) -> int:
+        """How many of the leading `blocks` are held."""
+        return next((i for i, block in enumerate(blocks) if block not in self._held), len(blocks))
+
+    def touch(self, blocks: Sequence[int]) -> None:
+        """The engine has just read these; it gives up the ends of prefixes first."""
+        for block in reversed(blocks):
+            self._held[block] = None
+            self._held.move_to_end(block)
+        while len(self._held) > self._most:
+            self._held.popitem(last=False)
 
     def forget(self) -> None:
         """The engine was restarted, or its cache was reset."""
         self._held.clear()
-        self._tokens = 0
 
 
 class Gate:
@@ -143,7 +162,7 @@ class Gate:
     ) -> None:
         self.policy = policy
         self.engine = engine
-        self.warm = WarmStates(engine.kv_tokens)
+        self.warm = WarmBlocks(engine.kv_tokens)
         self.capacity = {
             "off": 0,
             "turns": slots,
@@ -154,7 +173,7 @@ class Gate:
         self._clock = clock
         self._waiting: list[Ticket] = []
         self._running: set[Ticket] = set()
-        self._leaders: dict[Hashable, Ticket] = {}
+        self._leaders: dict[int, Ticket] = {}
         self.in_flight = self.small_running = self.waiting_bytes = 0
         self._service_s = 0.0
 
@@ -206,22 +225,22 @@ class Gate:
             ticket.outcome = Outcome.CLIENT_GONE
         else:
             return
-        if served and ticket.work.state is not None:
-            self.warm.touch(ticket.work.state, ticket.work.shared_tokens)
+        if served:
+            self.warm.touch(ticket.work.blocks)
 
     def computed(self, ticket: Ticket) -> None:
         """A first read of the ticket was answered: its state is in the engine's cache now."""
-        if ticket in self._running and ticket.leads:
+        if ticket in self._running and ticket.leads is not None:
             self._stop_leading(ticket)
-            self.warm.touch(ticket.work.state, ticket.work.shared_tokens)
+            self.warm.touch(ticket.work.blocks)
             freed = max(0, ticket.cost - ticket.work.own_tokens)
             self.in_flight -= freed
             ticket.cost -= freed
 
     def _stop_leading(self, ticket: Ticket) -> None:
-        if ticket.leads:
-            del self._leaders[ticket.work.state]
-            ticket.leads = False
+        if ticket.leads is not None:
+            del self._leaders[ticket.leads]
+            ticket.leads = None
 
     def drain(self) -> list[Ticket]:
         """Nobody comes in any more; returns those who waited in vain."""
@@ -276,16 +295,21 @@ class Gate:
         return int(tokens > self.engine.max_num_batched_tokens)
 
     def _budget_price(self, work: Work) -> int | None:
-        shares = work.state is not None and self.engine.prefix_caching
-        cost = work.tokens(cached=shares)
-        if shares and work.state in self.warm:
-            cost = work.own_tokens
+        cost = work.tokens(cached=False)
+        if self.engine.prefix_caching:
+            warm_tokens = BLOCK_TOKENS * self.warm.length(work.blocks)
+            cost = work.tokens(cached=True) - warm_tokens
         small = cost <= SMALL_STEPS * self.engine.max_num_batched_tokens
         if small and self.small_running < SMALL_RUNNING:
             return 0
-        if shares and work.state in self._leaders:
+        return None if self._first_cold(work) in self._leaders else cost
+
+    def _first_cold(self, work: Work) -> int | None:
+        """The first block of the state that the engine does not hold; None when there is none."""
+        if self.policy != "budget" or not self.engine.prefix_caching:
             return None
-        return cost
+        warm = self.warm.length(work.blocks)
+        return work.blocks[warm] if warm < len(work.blocks) else None
 
     def _fits(self, cost: int) -> bool:
         return self.in_flight == 0 or self.in_flight + cost <= self.capacity
@@ -295,18 +319,14 @@ class Gate:
         self._forget(ticket)
         ticket.cost = cost
         ticket.started_s = self._clock()
-        ticket.leads = cost > 0 and self._is_cold(work)
-        if ticket.leads:
-            self._leaders[work.state] = ticket
+        ticket.leads = self._first_cold(work) if cost else None
+        if ticket.leads is not None:
+            self._leaders[ticket.leads] = ticket
         admitted = Outcome.FOLLOWER if ticket.followed else Outcome.ADMITTED
         ticket.outcome = admitted if cost else Outcome.BYPASS
         self._running.add(ticket)
         self.in_flight += cost
         self.small_running += cost == 0
-
-    def _is_cold(self, work: Work) -> bool:
-        shares = self.policy == "budget" and self.engine.prefix_caching
-        return shares and work.state is not None and work.state not in self.warm
 
     def _forget(self, ticket: Ticket) -> None:
         self._waiting.remove(ticket)

@@ -1,12 +1,23 @@
 """The pure gate: who runs, who waits, and that nothing is ever lost."""
 
 import math
+from array import array
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from decision_proxy.gate import SMALL_RUNNING, Engine, Gate, Limits, Outcome, Refusal, Work
+from decision_proxy.gate import (
+    BLOCK_TOKENS,
+    SMALL_RUNNING,
+    Engine,
+    Gate,
+    Limits,
+    Outcome,
+    Refusal,
+    Work,
+    block_keys,
+)
 
 STEP = Engine().max_num_batched_tokens
 BIG = Work(questions=64, shared_tokens=27_000, own_tokens=2_500)
@@ -27,7 +38,12 @@ def gate(policy: Any, engine: Engine | None = None, **options: Any) -> tuple[Gat
 
 
 def on(state: str, work: Work = BIG) -> Work:
-    return replace(work, state=state)
+    """`work` on a state of its own, blocks and all."""
+    return replace(work, blocks=blocks(state, work.shared_tokens))
+
+
+def blocks(state: str, tokens: int) -> tuple[int, ...]:
+    return block_keys(state, [array("I", range(tokens))])
 
 
 def test_turns_lets_two_big_decisions_run_and_keeps_the_others_in_order() -> None:
@@ -84,12 +100,12 @@ def test_budget_prices_what_the_engine_has_not_cached() -> None:
     budget.advance()
     assert budget.price(on("a")) is None
     budget.leave(ticket, served=True)
-    assert budget.price(on("a")) == 2_500
+    assert budget.price(on("a")) == 2_500 + 27_000 % BLOCK_TOKENS
 
 
 def test_budget_prices_a_single_question_on_a_long_cold_state_like_the_rest() -> None:
     budget, _ = gate("budget")
-    assert budget.price(Work(1, 27_000, 40, "a")) == 27_040
+    assert budget.price(on("a", Work(1, 27_000, 40))) == 27_040
 
 
 def test_followers_of_a_cold_state_wait_for_its_leader_and_block_nobody_else() -> None:
@@ -98,7 +114,7 @@ def test_followers_of_a_cold_state_wait_for_its_leader_and_block_nobody_else() -
     assert budget.advance() == [leader, other]
     budget.leave(leader, served=True)
     assert budget.advance() == [follower]
-    assert (follower.cost, follower.outcome) == (2_500, Outcome.FOLLOWER)
+    assert (follower.cost, follower.outcome) == (2_620, Outcome.FOLLOWER)
 
 
 def test_a_leader_that_fails_hands_the_lead_to_the_next() -> None:
@@ -107,7 +123,7 @@ def test_a_leader_that_fails_hands_the_lead_to_the_next() -> None:
     budget.advance()
     budget.leave(first)
     assert budget.advance() == [second]
-    assert second.leads
+    assert second.leads is not None
     budget.leave(second, served=True)
     assert budget.advance() == [third]
 
@@ -126,9 +142,9 @@ def test_a_first_answer_makes_the_state_warm_and_frees_its_share() -> None:
 
 def test_a_burst_on_one_warm_state_is_limited_by_the_budget_alone() -> None:
     budget, _ = gate("budget", budget_tokens=10_000)
-    budget.warm.touch("a", 27_000)
+    budget.warm.touch(on("a").blocks)
     tickets = [budget.arrive(on("a")) for _ in range(6)]
-    assert budget.advance() == tickets[:4]
+    assert budget.advance() == tickets[:3]
 
 
 def test_an_oversized_decision_runs_alone_and_does_not_starve() -> None:
@@ -156,14 +172,30 @@ def test_small_work_passes_at_once_until_there_is_much_of_it() -> None:
 
 def test_without_a_prefix_cache_every_prompt_counts_in_full() -> None:
     budget, _ = gate("budget", Engine(prefix_caching=False))
-    assert budget.price(Work(4, 3_000, 100, "a")) == 12_100
+    assert budget.price(on("a", Work(4, 3_000, 100))) == 12_100
 
 
 def test_states_grow_cold_when_the_engine_cannot_hold_them_all() -> None:
     budget, _ = gate("budget", Engine(kv_tokens=60_000))
     for state in "abc":
-        budget.warm.touch(state, 27_000)
-    assert [state in budget.warm for state in "abc"] == [False, True, True]
+        budget.warm.touch(on(state).blocks)
+    held = [budget.warm.length(on(state).blocks) for state in "abc"]
+    assert held == [24, 105, 105]
+
+
+def test_a_state_that_grew_is_priced_for_what_is_new() -> None:
+    budget, _ = gate("budget")
+    budget.warm.touch(blocks("a", 25_600))
+    assert budget.price(on("a", Work(64, 27_600, 2_500))) == 2_000 + 2_500
+
+
+def test_block_keys_tell_states_scopes_and_beginnings_apart() -> None:
+    ids = array("I", range(600))
+    assert block_keys("a", [ids]) == block_keys("a", [ids[:100], ids[100:]])
+    assert block_keys("a", [ids])[:1] == block_keys("a", [ids[:256]])
+    assert not set(block_keys("a", [ids])) & set(block_keys("b", [ids]))
+    other = array("I", [9, *range(1, 600)])
+    assert not set(block_keys("a", [ids])) & set(block_keys("a", [other]))
 
 
 def test_who_leaves_the_queue_frees_what_it_held_once() -> None:
