@@ -72,6 +72,12 @@ def between(first: str, last: str) -> Predicate:
     return lambda char: first <= char <= last
 
 
+def may_have_case(char: str) -> bool:
+    """Whether a search that ignores case might read other characters, or several, for `char`."""
+    category = stable_category(char)
+    return category is None or category[0] not in "PZ"
+
+
 def literal(wanted: str, *, ignore_case: bool = False) -> Predicate:
     if not ignore_case:
         return lambda char: char == wanted

@@ -1,75 +1,83 @@
 """Whether a chat template wants a message's content as text or as a list of parts.
 
 vLLM decides by the template's syntax: one that loops over a message's content gets parts. The
-same rule here, or the prompts would differ.
+same rule here, oddities included, or the prompts would differ: a loop that it should follow but
+whose variable is a tuple makes vLLM fall back to text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from jinja2 import nodes
 
 
 def takes_parts(template: nodes.Template) -> bool:
-    messages = _aliases(template, "messages")
-    loop_names = {
-        loop.target.name
-        for loop in template.find_all(nodes.For)
-        if isinstance(loop.target, nodes.Name) and _is_from(loop.iter, messages)
-    }
-    assigned = {
-        name
-        for name, value in _assignments(template)
-        if any(_is_element(value, alias) for alias in messages)
-    }
-    holders = loop_names | assigned
-    in_macros = {
-        id(loop) for macro in template.find_all(nodes.Macro) for loop in macro.find_all(nodes.For)
-    }
-    return any(
-        _is_content(loop.iter, holders)
-        or (id(loop) not in in_macros and _is_name(loop.iter, "content"))
-        for loop in template.find_all(nodes.For)
-    ) or any(_loops_over_parameter(template, macro, holders) for macro in _macros(template))
+    messages = _aliases(template)
+    loops = list(template.find_all(nodes.For))
+    over_messages = [loop for loop in loops if _is_from(loop.iter, messages)]
+    if not all(isinstance(loop.target, nodes.Name) for loop in over_messages):
+        return False
+    holders = {loop.target.name for loop in over_messages if isinstance(loop.target, nodes.Name)}
+    parameters = _content_parameters(template, holders)
+    for loop in loops:
+        if _is_content(loop.iter, holders) or _is_named(loop, parameters):
+            return isinstance(loop.target, nodes.Name)
+    return False
 
 
-def _macros(template: nodes.Template) -> Iterator[nodes.Macro]:
-    return template.find_all(nodes.Macro)
+def _is_named(loop: nodes.For, parameters: dict[int, set[str]]) -> bool:
+    """Whether the loop is over `content`, or inside a macro over what it is given as content."""
+    if not isinstance(loop.iter, nodes.Name):
+        return False
+    return loop.iter.name in parameters.get(id(loop), {"content"})
 
 
-def _loops_over_parameter(template: nodes.Template, macro: nodes.Macro, holders: set[str]) -> bool:
-    """Whether the macro is called with a message's content, and loops over it."""
-    names = [argument.name for argument in macro.args]
-    passed = {
-        name
-        for call in template.find_all(nodes.Call)
-        if _is_name(call.node, macro.name)
-        for name, value in [
-            *zip(names, call.args, strict=False),
-            *((keyword.key, keyword.value) for keyword in call.kwargs),
-        ]
-        if _is_content(value, holders)
-    }
-    return any(
-        isinstance(loop.iter, nodes.Name) and loop.iter.name in passed
-        for loop in macro.find_all(nodes.For)
-    )
+def _content_parameters(template: nodes.Template, holders: AbstractSet[str]) -> dict[int, set[str]]:
+    """For each loop inside a macro, the macro's parameters that receive a message's content."""
+    found: dict[int, set[str]] = {}
+    for macro in template.find_all(nodes.Macro):
+        names = [argument.name for argument in macro.args]
+        passed = {
+            name
+            for name, value in _given(template, macro.name, names)
+            if _is_content(value, holders)
+        }
+        for loop in macro.find_all(nodes.For):
+            found[id(loop)] = passed or found.get(id(loop), set())
+    return found
+
+
+def _given(
+    template: nodes.Template, macro: str, names: list[str]
+) -> Iterator[tuple[str, nodes.Node]]:
+    for call in template.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name == macro:
+            yield from zip(names, call.args, strict=False)
+            yield from ((word.key, word.value) for word in call.kwargs if word.key in names)
 
 
 def _assignments(template: nodes.Template) -> Iterator[tuple[str, nodes.Node]]:
     for assign in template.find_all(nodes.Assign):
-        if isinstance(assign.target, nodes.Name):
-            yield assign.target.name, assign.node
-        elif isinstance(assign.target, nodes.NSRef):
-            yield f"{assign.target.name}.{assign.target.attr}", assign.node
-        call = assign.node
-        if isinstance(call, nodes.Call) and _is_name(call.node, "namespace"):
-            for keyword in call.kwargs:
-                yield f"{getattr(assign.target, 'name', '')}.{keyword.key}", keyword.value
+        target, value = assign.target, assign.node
+        if isinstance(target, nodes.Name):
+            yield target.name, value
+            yield from ((f"{target.name}.{key}", given) for key, given in _attributes(value))
+        elif isinstance(target, nodes.NSRef):
+            yield f"{target.name}.{target.attr}", value
 
 
-def _aliases(template: nodes.Template, root: str) -> set[str]:
-    """`root`, and every variable that is assigned from it or from a slice or filter of it."""
-    known = {root}
+def _attributes(value: nodes.Node) -> Iterable[tuple[str, nodes.Node]]:
+    """The attributes that a call of `namespace` sets."""
+    if not isinstance(value, nodes.Call) or not isinstance(value.node, nodes.Name):
+        return ()
+    if value.node.name != "namespace":
+        return ()
+    return ((word.key, word.value) for word in value.kwargs)
+
+
+def _aliases(template: nodes.Template) -> set[str]:
+    """`messages`, and every variable that is assigned from it or from a slice or filter of it."""
+    known = {"messages"}
     while True:
         found = {name for name, value in _assignments(template) if _is_from(value, known)}
         if found <= known:
@@ -77,43 +85,30 @@ def _aliases(template: nodes.Template, root: str) -> set[str]:
         known |= found
 
 
-def _is_from(node: nodes.Node | None, names: set[str]) -> bool:
-    if isinstance(node, nodes.Filter | nodes.Test):
-        return _is_from(node.node, names)
-    if isinstance(node, nodes.Getitem):
-        return isinstance(node.arg, nodes.Slice) and _is_from(node.node, names)
-    return _dotted(node) in names
+def _unwrapped(node: nodes.Node | None) -> nodes.Node | None:
+    """What is filtered, tested or sliced."""
+    while isinstance(node, nodes.Filter | nodes.Test) or (
+        isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+    ):
+        node = node.node
+    return node
 
 
-def _is_element(node: nodes.Node | None, name: str) -> bool:
-    if isinstance(node, nodes.Filter):
-        return _is_element(node.node, name)
-    if not isinstance(node, nodes.Getitem) or isinstance(node.arg, nodes.Slice):
-        return False
-    return _is_from(node.node, {name})
+def _is_from(node: nodes.Node | None, names: AbstractSet[str]) -> bool:
+    return _dotted(_unwrapped(node)) in names
 
 
-def _is_content(node: nodes.Node | None, holders: set[str]) -> bool:
-    if isinstance(node, nodes.Filter | nodes.Test):
-        return _is_content(node.node, holders)
-    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
-        return _is_content(node.node, holders)
-    if isinstance(node, nodes.Getattr):
-        return node.attr == "content" and _dotted(node.node) in holders
-    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
-        return node.arg.value == "content" and (
-            _dotted(node.node) in holders or _is_element(node.node, "messages")
-        )
+def _is_content(node: nodes.Node | None, holders: AbstractSet[str]) -> bool:
+    found = _unwrapped(node)
+    if isinstance(found, nodes.Getattr):
+        return found.attr == "content" and _dotted(found.node) in holders
+    if isinstance(found, nodes.Getitem) and isinstance(found.arg, nodes.Const):
+        return bool(found.arg.value == "content") and _dotted(found.node) in holders
     return False
 
 
 def _dotted(node: nodes.Node | None) -> str | None:
-    if isinstance(node, nodes.Name):
-        return node.name
-    if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name):
-        return f"{node.node.name}.{node.attr}"
-    return None
-
-
-def _is_name(node: nodes.Node | None, name: str) -> bool:
-    return isinstance(node, nodes.Name) and node.name == name
+    if isinstance(node, nodes.Getattr):
+        base = _dotted(node.node)
+        return None if base is None else f"{base}.{node.attr}"
+    return node.name if isinstance(node, nodes.Name) and node.ctx == "load" else None

@@ -1,8 +1,8 @@
 """The token that each label is, as the first token of the reply.
 
-Found in context, as vLLM finds them: the prompt's ids after its last added token are decoded, the
-label is appended, and the text is encoded again. It must give the same ids and one new, distinct
-one; otherwise this model cannot answer with that label.
+Found in context, as vLLM finds them: the ids of a short prompt after its last added token are
+decoded, the label is appended, and the text is encoded again. It must give the same ids and one
+new, distinct one; otherwise this model cannot answer with that label.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,21 +35,29 @@ class Labels:
 
 
 def find_labels(tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]) -> Labels:
-    """`prompts`: ids of at least two chats that differ in their content only."""
-    tail = _tail(prompts, tokenizer.added_ids)
-    text = tokenizer.decode(tail)
+    """`prompts`: ids of at least two chats that differ in their content only, the shortest first.
+
+    Its ids are what vLLM looks at; what all prompts end with is what every prompt must end with.
+    """
+    context = _after_added(prompts[0], tokenizer.added_ids)
+    text = tokenizer.decode(context)
     ids: dict[Kind, Mapping[str, int]] = {}
     unsuitable: dict[Kind, Mapping[str, str]] = {}
     for kind in Kind:
-        ids[kind], unsuitable[kind] = _label_ids(tokenizer, tail, text, kind.labels)
-    return Labels(tuple(tail), ids, unsuitable)
+        ids[kind], unsuitable[kind] = _label_ids(tokenizer, context, text, kind.labels)
+    return Labels(tuple(_common_tail(prompts, len(context))), ids, unsuitable)
 
 
-def _tail(prompts: Sequence[Sequence[int]], added: frozenset[int]) -> list[int]:
-    """The ids after the last added token, as far back as all prompts agree."""
+def _after_added(ids: Sequence[int], added: frozenset[int]) -> list[int]:
+    start = max((i + 1 for i, token in enumerate(ids) if token in added), default=0)
+    return list(ids[start:])
+
+
+def _common_tail(prompts: Sequence[Sequence[int]], longest: int) -> list[int]:
+    """The last ids, at most `longest` of them, as far back as all prompts agree."""
     tail: list[int] = []
     for ids in zip(*map(reversed, prompts), strict=False):
-        if ids[0] in added or len(set(ids)) > 1:
+        if len(tail) == longest or len(set(ids)) > 1:
             break
         tail.append(ids[0])
     return tail[::-1]

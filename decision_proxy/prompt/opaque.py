@@ -4,8 +4,8 @@ The contents of a decision's prompts differ only in their last lines. A template
 the content somewhere renders all of them alike, so it is rendered once around a placeholder.
 `Opaque` stands in for the content: concatenation and stripping are followed, a question about the
 content (`startswith`, `in`, `==`) is answered when the answer is the same for every prompt, and
-anything else raises `NotOpaque`. What a placeholder cannot follow (macros, captured blocks, `~`,
-other filters) is excluded by `is_followable`, on the template's syntax tree.
+anything else raises `NotOpaque`. `following` keeps Jinja itself from turning a placeholder into
+plain text that could then be asked.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,29 +13,11 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, NoReturn
 
-from jinja2 import nodes
-from jinja2.filters import do_trim
-
 _FOLLOWED = frozenset(
     {"__new__", "__init__", "__str__", "__class__", "__getattribute__", "__setattr__", "__doc__"}
     | {"__init_subclass__", "__subclasshook__", "__reduce__", "__reduce_ex__", "__dir__"}
     | {"__delattr__", "__getstate__", "__getnewargs__", "__sizeof__"}
 )
-_UNFOLLOWED_NODES = (
-    nodes.Macro,
-    nodes.CallBlock,
-    nodes.FilterBlock,
-    nodes.AssignBlock,
-    nodes.Concat,
-    nodes.Include,
-    nodes.Import,
-    nodes.FromImport,
-    nodes.Extends,
-    nodes.Block,
-)
-_FILTERS = frozenset({"trim", "length"})
-_BUILDERS = frozenset({"join", "format", "format_map", "replace"})
-_ELSEWHERE = ("tool", "document", "argument")
 
 
 class NotOpaque(BaseException):
@@ -52,60 +34,55 @@ class Contents:
     head: str
     tails: Sequence[str]
 
-    def agree(self, question: Callable[[str], bool], reach: int) -> bool:
-        """The common answer; `reach` characters of the head at each end are enough to tell."""
-        edge = self.head if len(self.head) <= 2 * reach else ""
-        answers = {
-            question(edge + tail if edge else self.head[:reach] + "\0" + self.head[-reach:] + tail)
-            for tail in self.tails
-        }
+    def ends(self, reach: int) -> str:
+        """The head, or only its two ends where they are enough to tell."""
+        if len(self.head) <= 2 * reach:
+            return self.head
+        return self.head[:reach] + self.head[-reach:]
+
+    def agree(self, question: Callable[[str], bool], ahead: str) -> bool:
+        """The common answer about `ahead + tail`, for each tail."""
+        answers = {question(ahead + tail) for tail in self.tails}
         if len(answers) != 1:
             raise NotOpaque
         return answers.pop()
 
 
 class Opaque(str):
-    """A placeholder, or a text that contains one. `contents` is set on a bare placeholder only."""
+    """A placeholder, or a text that contains one. `_contents` is set on a bare placeholder only."""
 
-    __slots__ = ("contents", "marks")
+    __slots__ = ("_contents", "_marks")
 
-    contents: Contents | None
-    marks: dict[str, str]
-
-    @classmethod
-    def of(cls, contents: Contents, marks: dict[str, str], kind: str = "as_is") -> "Opaque":
-        """A new placeholder; `marks` records its text and how the content was stripped."""
-        mark = f"\ue000{token_hex(12)}\ue001"
-        marks[mark] = kind
-        placeholder = cls(mark)
-        placeholder.contents, placeholder.marks = contents, marks
-        return placeholder
+    _contents: Contents | None
+    _marks: dict[str, str]
 
     def __add__(self, other: str) -> "Opaque":
-        return self._joined(str(self) + str(other))
+        return self._joined(str(self) + _text(other))
 
     def __radd__(self, other: str) -> "Opaque":
-        return self._joined(str(other) + str(self))
+        return self._joined(_text(other) + str(self))
 
     def _joined(self, text: str) -> "Opaque":
         joined = Opaque(text)
-        joined.contents, joined.marks = None, self.marks
+        joined._contents, joined._marks = None, self._marks
         return joined
 
     def _known(self) -> Contents:
-        if self.contents is None or self.marks[str(self)] != "as_is":
+        if self._contents is None or self._marks[str(self)] != "as_is":
             raise NotOpaque
-        return self.contents
+        return self._contents
 
     def __bool__(self) -> bool:
         contents = self._known()
-        return contents.agree(bool, 1)
+        return contents.agree(bool, contents.ends(1))
 
     def __eq__(self, other: object) -> bool:
-        contents = self._known()
+        if self is other:
+            return True
         if not isinstance(other, str):
             return False
-        return contents.agree(lambda text: text == other, len(other) + 1)
+        contents, text = self._known(), _plain(other)
+        return contents.agree(lambda content: content == text, contents.ends(len(text) + 1))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -114,20 +91,18 @@ class Opaque(str):
         raise NotOpaque
 
     def __contains__(self, other: object) -> bool:
-        contents, part = self._known(), str(other)
-        return part in contents.head or contents.agree(lambda text: part in text, len(part))
+        contents, part = self._known(), _plain(other)
+        return part in contents.head or contents.agree(
+            lambda content: part in content, contents.head[-len(part) :]
+        )
 
     def startswith(self, prefix: Any, *span: Any) -> bool:
-        contents = self._known()
-        if span or not isinstance(prefix, str):
-            raise NotOpaque
-        return contents.agree(lambda text: text.startswith(prefix), len(prefix))
+        contents, text = self._known(), _plain(prefix, *span)
+        return contents.agree(lambda content: content.startswith(text), contents.ends(len(text)))
 
     def endswith(self, suffix: Any, *span: Any) -> bool:
-        contents = self._known()
-        if span or not isinstance(suffix, str):
-            raise NotOpaque
-        return contents.agree(lambda text: text.endswith(suffix), len(suffix))
+        contents, text = self._known(), _plain(suffix, *span)
+        return contents.agree(lambda content: content.endswith(text), contents.ends(len(text)))
 
     def strip(self, chars: Any = None) -> "Opaque":
         return self._stripped("strip", chars)
@@ -141,12 +116,30 @@ class Opaque(str):
     def _stripped(self, kind: str, chars: object) -> "Opaque":
         if chars is not None:
             raise NotOpaque
-        return Opaque.of(self._known(), self.marks, kind)
+        return placeholder(self._known(), self._marks, kind)
 
 
-def trim(value: Any, chars: str | None = None) -> str:
-    """Jinja's filter, which would otherwise turn a placeholder into plain text first."""
-    return value.strip(chars) if isinstance(value, Opaque) else do_trim(value, chars)
+def placeholder(contents: Contents, marks: dict[str, str], kind: str = "as_is") -> Opaque:
+    """A new placeholder; `marks` records its text and how the content was stripped."""
+    mark = f"\ue000{token_hex(12)}\ue001"
+    marks[mark] = kind
+    made = Opaque(mark)
+    made._contents, made._marks = contents, marks  # noqa: SLF001
+    return made
+
+
+def _text(other: object) -> str:
+    """What Python's `+` takes beside a text; for anything else the template's own error counts."""
+    if type(other) not in (str, Opaque):
+        raise NotOpaque
+    return str(other)
+
+
+def _plain(other: object, *more: object) -> str:
+    """The one plain text that a question may be asked with."""
+    if type(other) is not str or more:
+        raise NotOpaque
+    return other
 
 
 def _refuse(name: str) -> Callable[..., NoReturn]:
@@ -158,40 +151,3 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
 
 for _name in set(dir(str)) - _FOLLOWED - set(vars(Opaque)):
     setattr(Opaque, _name, _refuse(_name))
-
-
-def is_followable(template: nodes.Template) -> bool:
-    """Whether a placeholder can be followed through everything this template may do."""
-    if next(iter(template.find_all(_UNFOLLOWED_NODES)), None) is not None:
-        return False
-    return (
-        all(_keeps_track(node) for node in template.find_all(nodes.Filter))
-        and not any(_builds_text(node) for node in template.find_all(nodes.Call))
-        and not any(_searches_text(node) for node in template.find_all(nodes.Compare))
-        and not any(_is_text(node.left) for node in template.find_all(nodes.Mod))
-    )
-
-
-def _is_text(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Const) and isinstance(node.value, str)
-
-
-def _builds_text(call: nodes.Call) -> bool:
-    return isinstance(call.node, nodes.Getattr) and call.node.attr in _BUILDERS
-
-
-def _searches_text(comparison: nodes.Compare) -> bool:
-    """Whether an expression is looked for in a literal text, where no placeholder can answer."""
-    return not isinstance(comparison.expr, nodes.Const) and any(
-        operand.op in ("in", "notin") and isinstance(operand.expr, nodes.Const)
-        for operand in comparison.ops
-    )
-
-
-def _keeps_track(node: nodes.Filter) -> bool:
-    if node.name in _FILTERS:
-        return True
-    source = node.node
-    while isinstance(source, nodes.Getattr | nodes.Getitem):
-        source = source.node
-    return isinstance(source, nodes.Name) and source.name.startswith(_ELSEWHERE)

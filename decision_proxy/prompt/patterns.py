@@ -1,137 +1,33 @@
 """What a pre-tokenizer's regular expression can and cannot match across.
 
-A pattern becomes a position automaton (Glushkov): one position for each consuming element, the
-positions that may follow each, and where a look-ahead may be evaluated. Three questions about
-single characters are enough to prove a cut (see `boundaries`):
+A pattern becomes a position automaton. Three questions about single characters are enough to prove
+a cut (see `boundaries`):
 
 * `spans(a, b)`    may some match, or some look-ahead, consume `a` and then at once `b`?
 * `looks_after(a)` may a look-ahead be evaluated right after `a` was consumed?
 * `starts_at(b)`   does a search at `b` surely match, whatever follows?
 
-The syntax is the part of Oniguruma that published tokenizers use. Anything else raises
-`UnknownPattern`: look-behind, anchors, back-references, class intersections.
+The syntax is the part of Oniguruma (as Ruby writes it) that published tokenizers use. Anything
+else raises `UnknownPattern`: look-behind, anchors, back-references, class intersections.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import lru_cache
 
 from decision_proxy.prompt import characters
+from decision_proxy.prompt.automaton import (
+    EMPTY,
+    LOOK_AHEAD,
+    MAX_POSITIONS,
+    Part,
+    Pattern,
+    UnknownPattern,
+    alternatives,
+    optional,
+)
 from decision_proxy.prompt.characters import Predicate
 
-MAX_POSITIONS = 512
-
-
-class UnknownPattern(ValueError):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A sub-expression: its nullability and its first and last positions.
-
-    `clean_*` leave out every path that crosses a look-ahead or gives up a possessive element.
-    `looks`: a look-ahead may be evaluated before anything is consumed.
-    """
-
-    nullable: bool
-    first: frozenset[int] = frozenset()
-    last: frozenset[int] = frozenset()
-    clean_nullable: bool = False
-    clean_first: frozenset[int] = frozenset()
-    clean_last: frozenset[int] = frozenset()
-    looks: bool = False
-
-
-EMPTY = Part(nullable=True, clean_nullable=True)
-LOOK_AHEAD = Part(nullable=True, looks=True)
-
-
-@dataclass(slots=True)
-class Pattern:
-    predicates: list[Predicate] = field(default_factory=list)
-    follow: list[set[int]] = field(default_factory=list)
-    followed_by_look: set[int] = field(default_factory=set)
-    whole: Part = EMPTY
-
-    def spans(self, before: str, after: str) -> bool:
-        return any(
-            self.predicates[following](after) is not False
-            for position in self._maybe(before)
-            for following in self.follow[position]
-        )
-
-    def looks_after(self, char: str) -> bool:
-        return not self.followed_by_look.isdisjoint(self._maybe(char))
-
-    def starts_at(self, char: str) -> bool:
-        return any(
-            self.predicates[position](char) is True
-            for position in self.whole.clean_first & self.whole.clean_last
-        )
-
-    def _maybe(self, char: str) -> list[int]:
-        return [i for i, matches in enumerate(self.predicates) if matches(char) is not False]
-
-    def consume(self, predicate: Predicate) -> Part:
-        position = len(self.predicates)
-        if position >= MAX_POSITIONS:
-            raise UnknownPattern(f"more than {MAX_POSITIONS} elements")
-        self.predicates.append(predicate)
-        self.follow.append(set())
-        here = frozenset({position})
-        return Part(nullable=False, first=here, last=here, clean_first=here, clean_last=here)
-
-    def link(self, before: Part, after: Part) -> None:
-        for position in before.last:
-            self.follow[position] |= after.first
-        if after.looks:
-            self.followed_by_look |= before.last
-
-    def sequence(self, parts: Iterable[Part]) -> Part:
-        whole = EMPTY
-        for part in parts:
-            self.link(whole, part)
-            whole = Part(
-                nullable=whole.nullable and part.nullable,
-                first=whole.first | (part.first if whole.nullable else frozenset()),
-                last=part.last | (whole.last if part.nullable else frozenset()),
-                clean_nullable=whole.clean_nullable and part.clean_nullable,
-                clean_first=whole.clean_first
-                | (part.clean_first if whole.clean_nullable else frozenset()),
-                clean_last=part.clean_last
-                | (whole.clean_last if part.clean_nullable else frozenset()),
-                looks=whole.looks or (whole.nullable and part.looks),
-            )
-        return whole
-
-    def repeated(self, part: Part) -> Part:
-        self.link(part, part)
-        return part
-
-
-def alternatives(parts: list[Part]) -> Part:
-    return Part(
-        nullable=any(part.nullable for part in parts),
-        first=frozenset().union(*(part.first for part in parts)),
-        last=frozenset().union(*(part.last for part in parts)),
-        clean_nullable=any(part.clean_nullable for part in parts),
-        clean_first=frozenset().union(*(part.clean_first for part in parts)),
-        clean_last=frozenset().union(*(part.clean_last for part in parts)),
-        looks=any(part.looks for part in parts),
-    )
-
-
-def optional(part: Part, *, possessive: bool) -> Part:
-    return Part(
-        nullable=True,
-        first=part.first,
-        last=part.last,
-        clean_nullable=not possessive,
-        clean_first=part.clean_first,
-        clean_last=part.clean_last,
-        looks=part.looks,
-    )
+__all__ = ["Pattern", "UnknownPattern", "compile_pattern"]
 
 
 class _Parser:
@@ -194,7 +90,7 @@ class _Parser:
             return self.pattern.consume(self.escape(ignore_case=ignore_case))
         if char in "^$.*+?{":
             raise UnknownPattern(f"{char!r} is not supported")
-        return self.pattern.consume(characters.literal(char, ignore_case=ignore_case))
+        return self.pattern.consume(self.literal(char, ignore_case=ignore_case))
 
     def group(self, *, ignore_case: bool) -> Part:
         if self.take("?!") or self.take("?="):
@@ -214,33 +110,40 @@ class _Parser:
             raise UnknownPattern("a group does not close")
 
     def quantified(self, part: Part, again: Callable[[], Part]) -> Part:
+        if self.peek("{"):
+            return self.counted(part, again)
+        for sign, optional_, endless in (("?", True, False), ("*", True, True), ("+", False, True)):
+            if self.take(sign):
+                possessive = self.take("+")
+                if not possessive:
+                    self.take("?")
+                if endless:
+                    part = self.pattern.repeated(part, possessive=possessive)
+                return optional(part, possessive=possessive) if optional_ else part
+        return part
+
+    def counted(self, part: Part, again: Callable[[], Part]) -> Part:
+        """`{2}`, `{1,3}`, `{2,}`. A `+` after it is one more repetition, as in Ruby."""
         low, high = self.bounds()
-        if (low, high) == (1, 1):
-            return part
-        possessive = self.take("+")
-        if not possessive:
-            self.take("?")
         if high is None:
-            loop = self.pattern.repeated(part)
-            parts = [again() for _ in range(low - 1)]
-            return self.pattern.sequence(
-                [*parts, loop if low else optional(loop, possessive=possessive)]
-            )
-        copies = [part, *(again() for _ in range(high - 1))]
-        tail = EMPTY
-        for copy in reversed(copies[low:]):
-            tail = optional(self.pattern.sequence([copy, tail]), possessive=possessive)
-        return self.pattern.sequence([*copies[:low], tail])
+            loop = self.pattern.repeated(part, possessive=False)
+            part = self.pattern.sequence([*(again() for _ in range(low - 1)), loop])
+        else:
+            copies = [part, *(again() for _ in range(high - 1))]
+            tail = EMPTY
+            for copy in reversed(copies[low:]):
+                tail = optional(self.pattern.sequence([copy, tail]), possessive=False)
+            part = self.pattern.sequence([*copies[:low], tail])
+        if self.take("+"):
+            return self.pattern.repeated(part, possessive=False)
+        if self.take("?") and low == high:
+            raise UnknownPattern("a repeat count that is optional is not supported")
+        return part
 
     def bounds(self) -> tuple[int, int | None]:
-        for sign, bounds in (("?", (0, 1)), ("*", (0, None)), ("+", (1, None))):
-            if self.take(sign):
-                return bounds
-        if not self.take("{"):
-            return 1, 1
         end = self.source.find("}", self.at)
-        low, comma, high = self.source[self.at : end].partition(",")
-        if end < 0 or not low.isdecimal() or (high and not high.isdecimal()):
+        low, comma, high = self.source[self.at + 1 : end].partition(",")
+        if end < 0 or not _is_count(low) or (high and not _is_count(high)):
             raise UnknownPattern("a repeat count of this form is not supported")
         self.at = end + 1
         most = int(low) if not comma else int(high) if high else None
@@ -251,6 +154,8 @@ class _Parser:
     def escape(self, *, ignore_case: bool) -> Predicate:
         char = self.next()
         if char in "pP":
+            if ignore_case:
+                raise UnknownPattern("a property in a group that ignores case is not supported")
             return self.property(negative=char == "P")
         known: dict[str, Predicate] = {
             "s": characters.is_space,
@@ -265,6 +170,11 @@ class _Parser:
             return characters.literal(controls[char])
         if char.isalnum():
             raise UnknownPattern(f"\\{char} is not supported")
+        return self.literal(char, ignore_case=ignore_case)
+
+    def literal(self, char: str, *, ignore_case: bool) -> Predicate:
+        if ignore_case and not char.isascii() and characters.may_have_case(char):
+            raise UnknownPattern(f"{char!r} in a group that ignores case is not supported")
         return characters.literal(char, ignore_case=ignore_case)
 
     def property(self, *, negative: bool) -> Predicate:
@@ -282,36 +192,42 @@ class _Parser:
 
     def char_class(self, *, ignore_case: bool) -> Predicate:
         negative = self.take("^")
-        members: list[Predicate] = []
+        members = [self.class_member(ignore_case=ignore_case)]
         while not self.take("]"):
-            if self.peek("&&") or self.peek("["):
-                raise UnknownPattern("a class inside a class is not supported")
             members.append(self.class_member(ignore_case=ignore_case))
         predicate = characters.any_of(members)
         return characters.negated(predicate) if negative else predicate
 
     def class_member(self, *, ignore_case: bool) -> Predicate:
-        first = self.class_char()
+        if self.peek("]"):
+            raise UnknownPattern("a class that starts with ] is not supported")
+        first = self.class_char(ignore_case=ignore_case)
         if not isinstance(first, str):
             return first
         if not self.peek("-") or self.peek("-]"):
-            return characters.literal(first, ignore_case=ignore_case)
+            return self.literal(first, ignore_case=ignore_case)
         self.at += 1
-        last = self.class_char()
-        if ignore_case or not isinstance(last, str):
+        last = self.class_char(ignore_case=ignore_case)
+        if ignore_case or not isinstance(last, str) or last < first:
             raise UnknownPattern("a range of this kind is not supported")
         return characters.between(first, last)
 
-    def class_char(self) -> str | Predicate:
+    def class_char(self, *, ignore_case: bool) -> str | Predicate:
+        if self.peek("[") or self.peek("&&"):
+            raise UnknownPattern("a class inside a class is not supported")
         char = self.next()
         if char != "\\":
             return char
         if self.source[self.at : self.at + 1] in tuple("pPsSdDwW"):
-            return self.escape(ignore_case=False)
+            return self.escape(ignore_case=ignore_case)
         char = self.next()
         if char.isalnum() and char not in "rnt":
             raise UnknownPattern(f"\\{char} is not supported in a class")
         return {"r": "\r", "n": "\n", "t": "\t"}.get(char, char)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 @lru_cache(maxsize=64)

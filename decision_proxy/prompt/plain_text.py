@@ -15,7 +15,7 @@ from dataclasses import replace
 from decision_proxy.prompt.boundaries import Boundaries
 from decision_proxy.prompt.splice import Ids, Spliced, Splicer
 from decision_proxy.prompt.template import Piece, Rendered
-from decision_proxy.prompt.tokenizer import Tokenizer, TokenizerError
+from decision_proxy.prompt.tokenizer import Json, Tokenizer, TokenizerError
 
 
 class PlainTextSplicer:
@@ -28,7 +28,13 @@ class PlainTextSplicer:
                 "tokens change the text around them. Use keep."
             )
         plain = self.splicer.boundaries.added.contents
+        spelled = _spelled_by_model(tokenizer.json["model"])
         self._ids = {t.content: t.id for t in boundaries.added.tokens if t.content not in plain}
+        if spelled & self._ids.keys():
+            raise TokenizerError(
+                "prompt.user_text_specials=split cannot be exact for this tokenizer: its model "
+                f"makes {min(spelled & self._ids.keys())!r} out of plain text. Use keep."
+            )
         longest_first = sorted(self._ids, key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
@@ -70,6 +76,17 @@ class PlainTextSplicer:
         for run in runs:
             ids.extend(self.splicer.tokenizer.encode(run) if isinstance(run, str) else [run])
         return ids
+
+
+def _spelled_by_model(model: Json) -> set[str]:
+    """What the model itself may turn a plain text into, as a single id."""
+    vocabulary: set[str] = set(model["vocab"]) if isinstance(model["vocab"], dict) else set()
+    if model["type"] != "BPE":
+        return vocabulary or {piece for piece, _ in model["vocab"]}
+    if model.get("ignore_merges"):
+        return vocabulary
+    merged = {"".join(pair) for pair in model["merges"]}
+    return merged | {piece for piece in vocabulary if len(piece) == 1}
 
 
 def _text(run: str | int) -> str:

@@ -23,6 +23,7 @@ from tokenizers import Encoding
 from decision_proxy.prompt.added_tokens import AddedTokens
 
 OVERLAP_CHARS = 160
+ASCII_END, UTF8_END = 0x80, 0xF5
 Json = dict[str, Any]
 
 
@@ -102,33 +103,73 @@ class Seams:
 
 
 def _objection(tokenizer: Json) -> str | None:
-    model, normalizer = tokenizer["model"], tokenizer["normalizer"]
-    if model["type"] != "BPE" or model.get("dropout") or model.get("ignore_merges"):
-        return f"the model {model['type']} with these options"
-    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
-        return "BPE with affixes"
-    spaces = _replaced_spaces(normalizer)
-    if spaces is None:
+    if found := _model_objection(tokenizer["model"]):
+        return found
+    normalizer = tokenizer["normalizer"]
+    if not _works_by_character(normalizer):
         return "its normalizer"
-    if not _never_splits(tokenizer["pre_tokenizer"], spaces=spaces):
+    if not _never_splits(tokenizer["pre_tokenizer"], spaces=_keeps_spaces(normalizer)):
         return "its pre-tokenizer"
     if any(token["normalized"] for token in tokenizer["added_tokens"]) and normalizer:
         return "added tokens matched after normalization"
     return None
 
 
-def _replaced_spaces(normalizer: Json | None) -> bool | None:
-    """Whether every space is replaced; None for a normalizer that is not character by character."""
-    match normalizer:
-        case None:
-            return False
-        case {"type": "Sequence", "normalizers": parts}:
-            found = [_replaced_spaces(part) for part in parts]
-            return None if None in found else any(found)
-        case {"type": "Prepend"}:
-            return False
-        case {"type": "Replace", "pattern": {"String": old}, "content": new} if len(old) == 1:
-            return bool(old == " " and " " not in new)
+def _model_objection(model: Json) -> str | None:
+    if model["type"] != "BPE" or model.get("dropout") or model.get("ignore_merges"):
+        return f"the model {model['type']} with these options"
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return "BPE with affixes"
+    if not _covers_every_character(model):
+        return "characters that its vocabulary drops or reorders"
+    return None
+
+
+def _covers_every_character(model: Json) -> bool:
+    """Whether each character becomes one id, or its bytes, at its own place.
+
+    Without an unknown token a strange character vanishes, and the spans of what follows are off;
+    with some bytes only, an unknown token may appear after what follows it.
+    """
+    vocab = model["vocab"]
+    if model.get("byte_fallback"):
+        return all(
+            f"<0x{byte:02X}>" in vocab or (byte < ASCII_END and chr(byte) in vocab)
+            for byte in range(UTF8_END)
+        )
+    return model.get("unk_token") in vocab
+
+
+def _parts(normalizer: Json | None) -> list[Json]:
+    if normalizer is None:
+        return []
+    if normalizer["type"] == "Sequence":
+        return [part for inner in normalizer["normalizers"] for part in _parts(inner)]
+    return [normalizer]
+
+
+def _works_by_character(normalizer: Json | None) -> bool:
+    return all(
+        part["type"] == "Prepend" or len(_replaced(part) or "") == 1 for part in _parts(normalizer)
+    )
+
+
+def _keeps_spaces(normalizer: Json | None) -> bool:
+    """Whether a normalized text can have a space in it."""
+    spaces = True
+    for part in _parts(normalizer):
+        if part["type"] == "Prepend":
+            spaces = spaces or " " in part["prepend"]
+        else:
+            left = spaces and _replaced(part) != " "
+            spaces = left or " " in part["content"]
+    return spaces
+
+
+def _replaced(part: Json) -> str | None:
+    match part:
+        case {"type": "Replace", "pattern": {"String": str(old)}}:
+            return old
         case _:
             return None
 
@@ -138,6 +179,6 @@ def _never_splits(pre_tokenizer: Json | None, *, spaces: bool) -> bool:
         case None | {"type": "Metaspace", "split": False}:
             return True
         case {"type": "Split", "pattern": {"String": " "}}:
-            return spaces
+            return not spaces
         case _:
             return False

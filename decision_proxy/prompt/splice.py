@@ -124,9 +124,11 @@ class Splicer:
         head, tails = head + common, [tail[len(common) :] for tail in tails]
         if len(head) < (2 * WINDOW_CHARS if len(tails) == 1 else SHORT_CHARS):
             return self._whole(head, tails, self.method, None)
-        spliced = self._by_cut(head, tails, scope)
-        if spliced is None and self.seams.unprovable is None:
-            spliced = self._by_seam(head, tails, scope)
+        spliced = (
+            self._by_cut(head, tails, scope)
+            or self._by_seam(head, tails, scope)
+            or self._by_opening(head, tails, scope)
+        )
         if spliced is not None:
             return spliced
         reason = "no_boundary" if self.method != "full" else "unknown_tokenizer"
@@ -161,6 +163,26 @@ class Splicer:
             tuple(shared), tuple(found[window].ids.tolist() for window in windows), "cut", chars
         )
 
+    def _by_opening(self, head: str, tails: Sequence[str], scope: Hashable) -> Spliced | None:
+        """Cuts inside the tails, for each first character they have, where the head has none."""
+        openings: dict[str, list[int]] = {}
+        for i, tail in enumerate(tails):
+            openings.setdefault(tail[:1], []).append(i)
+        if len(openings) == len(tails) or self.boundaries.unprovable is not None:
+            return None
+        ids: list[list[int]] = [[] for _ in tails]
+        chars = 0
+        for members in openings.values():
+            common = common_prefix([tails[i] for i in members])
+            rests = [tails[i][len(common) :] for i in members]
+            spliced = self._by_cut(head + common, rests, scope)
+            if spliced is None:
+                return None
+            chars += spliced.encoded_chars
+            for i, whole in zip(members, spliced.full_ids(), strict=True):
+                ids[i] = whole
+        return Spliced((), tuple(ids), "cut", chars)
+
     def _remembered(self, texts: Sequence[str], scope: Hashable) -> tuple[dict[str, Ids], int]:
         """Ids of each text, and how many characters had to be encoded for them."""
         known = {text: self.pieces.get(scope, text) for text in texts}
@@ -183,6 +205,8 @@ class Splicer:
         return [*parts, text[start:]]
 
     def _by_seam(self, head: str, tails: Sequence[str], scope: Hashable) -> Spliced | None:
+        if self.seams.unprovable is not None:
+            return None
         starts = self._window_starts(head)
         last = self.seams.window_start(head, len(head) - OVERLAP_CHARS)
         if starts is None or last is None or last <= starts[-1]:

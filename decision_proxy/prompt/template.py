@@ -4,28 +4,21 @@
 exactly what rendering each conversation by itself gives.
 """
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from decision_proxy.errors import RequestError
 from decision_proxy.prompt.content_format import takes_parts
-from decision_proxy.prompt.opaque import Contents, NotOpaque, Opaque, is_followable, trim
+from decision_proxy.prompt.following import FollowingEnvironment, followed, is_followable
+from decision_proxy.prompt.opaque import Contents, NotOpaque, placeholder
 from decision_proxy.prompt.tokenizer import TokenizerError
-
-#: Names that a request may not set: they would change what is rendered, or how.
-RESERVED = frozenset(
-    set(inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters)
-    | {"messages", "raise_exception", "strftime_now"}
-) - {"self", "kwargs"}
-
 
 Piece = tuple[str, bool]
 
@@ -54,15 +47,17 @@ class ChatTemplate:
                 "The tokenizer has no chat template. Give the one that vLLM was started with: "
                 "--prompt-chat-template FILE"
             )
-        self._hf = hf
         source = hf.get_chat_template()
-        environment = chat_template_utils._compile_jinja_template(source).environment  # noqa: SLF001
-        tree = environment.parse(source)
+        self._special_tokens = dict(hf.special_tokens_map)
+        try:
+            self._template = chat_template_utils._compile_jinja_template(source)  # noqa: SLF001
+        except TemplateError as error:
+            raise TokenizerError(f"The chat template cannot be read: {error}") from error
+        tree = self._template.environment.parse(source)
         self._parts = takes_parts(tree)
         self.followable = is_followable(tree)
-        following = environment.overlay()
-        following.filters = {**environment.filters, "trim": trim}
-        self._following = following.from_string(source)
+        following = FollowingEnvironment.like(self._template.environment)
+        self._following = following.from_string(followed(following, source))
 
     def render(
         self,
@@ -82,8 +77,8 @@ class ChatTemplate:
         if self.followable:
             try:
                 return self._follow(contents, system, options)
-            except NotOpaque:
-                pass
+            except (NotOpaque, RequestError):
+                pass  # what the template says of a real content counts
         texts = [self._text(contents.head + tail, system, options) for tail in contents.tails]
         return Rendered("", tuple(texts))
 
@@ -91,10 +86,10 @@ class ChatTemplate:
         self, contents: Contents, system: str | None, options: Mapping[str, Any]
     ) -> Rendered:
         marks: dict[str, str] = {}
-        user = Opaque.of(contents, marks)
+        user = placeholder(contents, marks)
         system_marks: dict[str, str] = {}
-        opening = None if system is None else Opaque.of(Contents("", [system]), system_marks)
-        text = self._followed_text(user, opening, options)
+        opening = None if system is None else placeholder(Contents("", [system]), system_marks)
+        text = self._rendered(self._following, self._messages(user, opening), options)
         used = [mark for mark in marks if mark in text]
         if len(used) != 1 or text.count(used[0]) != 1:
             raise NotOpaque
@@ -108,29 +103,20 @@ class ChatTemplate:
         return Rendered(ahead + head, tuple(tail + behind for tail in tails), frame)
 
     def _text(self, content: str, system: str | None, options: Mapping[str, Any]) -> str:
-        with _refusals():
-            return str(
-                self._hf.apply_chat_template(
-                    self._messages(content, system),
-                    tokenize=False,
-                    add_generation_prompt=True,
-                    **options,
-                )
-            )
+        return self._rendered(self._template, self._messages(content, system), options)
 
-    def _followed_text(
-        self, content: Opaque, system: Opaque | None, options: Mapping[str, Any]
+    def _rendered(
+        self, template: Template, messages: list[dict[str, Any]], options: Mapping[str, Any]
     ) -> str:
-        """As `_text`, with a `trim` that does not turn a placeholder into plain text."""
+        """As `apply_chat_template` does, which lets nobody set the clock."""
         with _refusals():
-            text: str = self._following.render(
-                messages=self._messages(content, system),
+            return template.render(
+                messages=messages,
                 tools=None,
                 documents=None,
                 add_generation_prompt=True,
-                **{**self._hf.special_tokens_map, **options},
+                **{**self._special_tokens, **options},
             )
-            return text
 
     def _messages(self, content: str, system: str | None) -> list[dict[str, Any]]:
         user = {"role": "user", "content": self._content(content)}

@@ -1,7 +1,8 @@
 """The served model's tokenizer: its ids, its added tokens, and what its file says of itself."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,27 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from decision_proxy.errors import RequestError
+
 Json = dict[str, Any]
 
 
 class TokenizerError(Exception):
     """The tokenizer cannot be loaded; the message says what to do."""
+
+
+@contextmanager
+def _panics() -> Iterator[None]:
+    """The tokenizers library gives up on some texts, such as ten million spaces, by a Rust panic.
+
+    That is no Exception, and the type cannot be imported.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise RequestError(f"the tokenizer cannot read this text: {error}") from error
 
 
 class Tokenizer:
@@ -47,16 +64,19 @@ class Tokenizer:
         return cls(hf)
 
     def encode(self, text: str) -> list[int]:
-        return self._backend.encode(text, add_special_tokens=False).ids
+        with _panics():
+            return self._backend.encode(text, add_special_tokens=False).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """In parallel, outside the interpreter lock."""
-        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        with _panics():
+            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[Encoding]:
         """Likewise, each id with the character span it came from."""
-        return self._backend.encode_batch(list(texts), add_special_tokens=False)
+        with _panics():
+            return self._backend.encode_batch(list(texts), add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.hf.decode(list(ids)))
