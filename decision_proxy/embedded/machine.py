@@ -54,10 +54,17 @@ def require_memory(report: Report) -> None:
 
 
 def require_free_port(port: int, flag: str, *, host: str = "127.0.0.1") -> None:
-    if not port_is_free(port, host):
-        raise SetupError(
-            f"Port {port} is in use by another program; free it or choose another with {flag}."
-        )
+    try:
+        bind(port, host)
+    except PermissionError:
+        problem = "may not be opened by this user; choose one above 1023"
+    except OverflowError:
+        problem = "is no port; choose one up to 65535"
+    except OSError:
+        problem = "is in use by another program; free it or choose another"
+    else:
+        return
+    raise SetupError(f"Port {port} {problem} with {flag}.")
 
 
 def free_disk_gib(folder: Path) -> float:
@@ -96,18 +103,14 @@ def cgroup_free_bytes() -> int | None:
     return int(limit) - used + int(cache)
 
 
-def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+def free_port(host: str = "127.0.0.1") -> int:
+    return bind(0, host)
+
+
+def bind(port: int, host: str) -> int:
+    """The port, which was free a moment ago; 0 finds one."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError:
-            return False
-        return True
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as listener:
-        listener.bind((host, 0))
-        port: int = listener.getsockname()[1]
-        return port
+        listener.bind((host, port))
+        bound: int = listener.getsockname()[1]
+        return bound

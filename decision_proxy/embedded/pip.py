@@ -16,6 +16,8 @@ from decision_proxy.embedded.progress import Report
 
 TORCH_INDEX = "DECISION_PROXY_TORCH_INDEX_URL"
 TICK_S = 0.5
+# what a shell or pip's settings may say about where to install is not for our environment
+HERE = {"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": ""}
 WORKING_ON = re.compile(r"^\s*(?:Collecting|Downloading|Processing)\s+(?:\S*/)?([^\s/]+)")
 WRITING = "Installing collected packages"
 NO_NETWORK = re.compile(
@@ -57,7 +59,7 @@ def create_environment(folder: Path, *, log: Path, report: Report) -> None:
 def pip(python: Path, *arguments: str | Path, log: Path, report: Report) -> None:
     quiet = ("--disable-pip-version-check", "--no-input")
     command: list[str | Path] = [python, "-I", "-m", "pip", *quiet, *arguments]
-    run_logged(command, log=log, report=report)
+    run_logged(command, log=log, report=report, environment={**os.environ, **HERE})
 
 
 def torch_index_arguments() -> list[str]:

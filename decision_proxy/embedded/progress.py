@@ -79,7 +79,9 @@ class PlainReport:
 
 @contextmanager
 def report_to(stream: TextIO = sys.stderr) -> Iterator[Report]:
-    report = LiveReport(Console(file=stream)) if stream.isatty() else PlainReport(stream)
+    console = Console(file=stream)
+    live = stream.isatty() and not console.is_dumb_terminal
+    report = LiveReport(console) if live else PlainReport(stream)
     try:
         yield report
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from decision_proxy.embedded.errors import SetupError
-from decision_proxy.embedded.server import Server, http_get, http_post
+from decision_proxy.embedded.server import HOST, Server, http_get, http_post
 
 DECISION_TIMEOUT_S = 300.0
 
@@ -26,8 +26,10 @@ class ProxyServer(Server):
         self._tokenizer = tokenizer.absolute()
 
     def command(self) -> Sequence[str | Path]:
-        serve = [sys.executable, "-m", "decision_proxy", "serve", "--upstream", self._upstream]
-        return [*serve, "--tokenizer", self._tokenizer, "--port", str(self.port)]
+        # -P: what lies in the folder it is called from is no module of ours
+        module = [sys.executable, "-P", "-m", "decision_proxy", "serve"]
+        what: list[str | Path] = ["--upstream", self._upstream, "--tokenizer", self._tokenizer]
+        return [*module, *what, "--host", HOST, "--port", str(self.port)]
 
     def stage(self) -> str:
         """The proxy's own reasons for not being ready."""

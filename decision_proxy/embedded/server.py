@@ -20,6 +20,9 @@ HOST = "127.0.0.1"
 TICK_S = 0.5
 PROBE_TIMEOUT_S = 5.0
 OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+# torch compiles with a C++ compiler, which not every machine has, and under a path without spaces;
+# --enforce-eager does not suffice: vLLM compiles how it ranks logprobs even then
+UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}
 # signs in vLLM's log, in the order in which they appear, and what it does after each
 STAGES = (
     ("non-default args", "reading the configuration"),
@@ -27,7 +30,7 @@ STAGES = (
     ("OpenMP thread binding", "starting the worker"),
     ("Starting to load model", "loading the weights"),
     ("Loading weights took", "preparing the memory"),
-    ("Warming up model", "compiling the model"),
+    ("Warming up model", "trying the model"),
     ("KV cache size", "warming up"),
     ("Supported tasks", "opening the port"),
 )
@@ -79,13 +82,17 @@ class Server:
             grace_s=self.grace_s,
         )
 
-    def wait_healthy(self, timeout_s: float, report: Report) -> None:
+    def wait_healthy(
+        self, timeout_s: float, report: Report, *, beside: "Server | None" = None
+    ) -> None:
+        """SetupError when this server, or the one beside it, ends before."""
         begun = time.monotonic()
         report.step(f"Starting {self.name}")
         while not self.is_ready():
             waited_s = time.monotonic() - begun
-            if self.wait(TICK_S):
-                raise SetupError(self.obituary())
+            for server in (self, beside):
+                if server is not None and server.wait(TICK_S):
+                    raise SetupError(server.obituary())
             if waited_s > timeout_s:
                 stage = self.stage() or "starting"
                 raise SetupError(
@@ -163,7 +170,8 @@ class VllmServer(Server):
     def environment(self) -> Mapping[str, str]:
         # a key of another server in this shell would lock this one
         inherited = {k: v for k, v in os.environ.items() if k != "VLLM_API_KEY"}
-        return {**inherited, **OFFLINE, "VLLM_CPU_KVCACHE_SPACE": str(self._kv_cache_gib)}
+        memory = {"VLLM_CPU_KVCACHE_SPACE": str(self._kv_cache_gib)}
+        return {**inherited, **OFFLINE, **UNCOMPILED, **memory}
 
     def stage(self) -> str:
         text = "\n".join(tail(self.log))

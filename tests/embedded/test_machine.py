@@ -60,9 +60,24 @@ def test_disk_is_measured_where_the_home_will_be(tmp_path: Path) -> None:
 def test_a_port_is_free_or_not() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        assert not machine.port_is_free(port)
-    assert machine.port_is_free(port)
-    assert machine.port_is_free(machine.free_port())
+        with pytest.raises(SetupError, match=r"in use by another program; .* with --here"):
+            machine.require_free_port(port, "--here")
+    machine.require_free_port(port, "--here")
+    machine.require_free_port(machine.free_port(), "--here")
+
+
+def test_what_is_no_port_is_told() -> None:
+    with pytest.raises(SetupError, match=r"Port 65536 is no port; .* up to 65535 with --here"):
+        machine.require_free_port(65536, "--here")
+
+
+def test_a_port_for_others_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_port: int, _host: str) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(machine, "bind", refuse)
+    with pytest.raises(SetupError, match=r"Port 80 may not be opened by this user; .* above 1023"):
+        machine.require_free_port(80, "--here")
 
 
 def test_other_systems_are_told_where_to_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,21 @@ def test_pip_without_an_index_fails_with_the_requirement_it_misses(
         pip(python, *download, log=log, report=report)
 
 
+def test_pip_installs_here_whatever_the_shell_says(
+    tmp_path: Path, report: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PIP_TARGET", "PIP_PREFIX"):
+        monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("PIP_USER", "1")
+    python, log = Path(sys.executable), tmp_path / "setup.log"
+    show = ("config", "debug")
+    pip(python, *show, log=log, report=report)
+    text = log.read_text()
+    assert "PIP_USER='0'" in text
+    assert "PIP_TARGET=''" in text
+    assert "PIP_PREFIX=''" in text
+
+
 def test_progress_is_what_pip_works_on() -> None:
     collecting = ["Collecting regex (from x)", "  Downloading regex-1-cp311.whl (8 kB)", "WARNING"]
     assert working_on(collecting) == "regex-1-cp311.whl"

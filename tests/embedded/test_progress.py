@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from decision_proxy.embedded.progress import LiveReport, PlainReport, report_to
@@ -29,6 +30,21 @@ def test_a_pipe_hears_of_progress_once_in_a_while() -> None:
         clock.now = second
         report.update(f"{second} s")
     assert stream.getvalue() == "Installing …\n  15 s\n  30 s\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    with report_to(stream) as report:
+        report.step("Installing")
+    assert stream.getvalue() == "Installing …\n"
 
 
 def test_a_terminal_gets_a_spinner_that_is_gone_in_the_end() -> None:

@@ -109,13 +109,17 @@ def test_vllm_stays_offline_and_takes_no_key_from_the_shell(
     assert environment["DO_NOT_TRACK"] == "1"
 
 
+def test_vllm_needs_no_compiler(tmp_path: Path) -> None:
+    assert server(Path("python"), tmp_path).environment()["TORCH_COMPILE_DISABLE"] == "1"
+
+
 @pytest.mark.parametrize(
     ("log", "stage"),
     [
         ("", "loading Python modules"),
         ("INFO non-default args: {}", "reading the configuration"),
         ("Resolved architecture: X\nINFO Starting to load model y", "loading the weights"),
-        ("Starting to load model y\nWarming up model for the compilation", "compiling the model"),
+        ("Starting to load model y\nWarming up model for the compilation", "trying the model"),
         ("Loading weights took 1 s\nCPU KV cache size: 9\nSupported tasks", "opening the port"),
     ],
 )
