@@ -1,11 +1,14 @@
 """The command line. Flags, environment and settings say the same: all come from `Settings`."""
 
 import argparse
+import io
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,9 @@ from decision_proxy import __version__
 from decision_proxy.settings import Settings
 
 PREFIX = "DECISION_PROXY_"
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+NOT_AN_OBJECT = "is wrong: it must be a JSON object"
 Path_ = tuple[str, ...]
 
 
@@ -24,11 +30,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, 1 for a failure that was explained, 2 for wrong usage."""
     options = parser().parse_args(arguments)
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    _print_any_text()
     try:
         status: int = options.run(options)
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
+    except BrokenPipeError:  # as with `| head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
     return status
+
+
+def _print_any_text() -> None:
+    """A terminal that cannot show a character gets its escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,14 +56,15 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=__version__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="run the proxy")
+    add = partial(commands.add_parser, allow_abbrev=False)
+    serve = add("serve", help="run the proxy")
     _add_settings(serve)
     serve.set_defaults(run=_serve)
-    check = commands.add_parser("check", help="test a live vLLM and the tokenizer against it")
+    check = add("check", help="test a live vLLM and the tokenizer against it")
     _add_settings(check)
     check.set_defaults(run=_check)
-    _add_ask(commands.add_parser("ask", help="ask one decision, answers as a table"))
-    _add_demo(commands.add_parser("demo", help="a real vLLM on the CPU, the proxy, one decision"))
+    _add_ask(add("ask", help="ask one decision, answers as a table"))
+    _add_demo(add("demo", help="a real vLLM on the CPU, the proxy, one decision"))
     return top
 
 
@@ -92,9 +111,14 @@ def _settings(options: argparse.Namespace) -> Settings | None:
     except ValidationError as error:
         for mistake in error.errors():
             path = tuple(str(part) for part in mistake["loc"])
-            print(f"decision-proxy: {_explained(path, mistake['msg'])}", file=sys.stderr)
+            print(
+                f"decision-proxy: {_explained(path, mistake['type'], mistake['msg'])}",
+                file=sys.stderr,
+            )
     except SettingsError as error:
-        print(f"decision-proxy: {error}", file=sys.stderr)
+        named = re.search(r'field "(\w+)"', str(error))
+        source = variable((named[1],)) if named else "a DECISION_PROXY_ variable"
+        print(f"decision-proxy: {source} {NOT_AN_OBJECT}", file=sys.stderr)
     return None
 
 
@@ -113,9 +137,16 @@ def _parsed(value: str, field: FieldInfo) -> Any:
         return value
 
 
-def _explained(path: Path_, message: str) -> str:
+def _explained(path: Path_, kind: str, message: str) -> str:
     known = next((p for p, _ in fields() if p == path[: len(p)]), path)
-    what = "is required" if message == "Field required" else f"is wrong: {message}"
+    if kind == "missing":
+        what = "is required"
+    elif kind == "extra_forbidden":
+        what = "is not a setting"
+    elif kind in {"dict_type", "model_type", "model_attributes_type"}:
+        what = NOT_AN_OBJECT
+    else:
+        what = f"is wrong: {message.removeprefix('Value error, ')}"
     return f"{flag(known)} (or {variable(known)}) {what}"
 
 

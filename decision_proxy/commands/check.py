@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from jinja2 import TemplateError
 from rich.console import Console
 from rich.markup import escape
 
@@ -59,11 +60,14 @@ async def _findings(settings: Settings) -> AsyncIterator[Finding]:
             Tokenizer.load(settings.tokenizer, chat_template=settings.prompt.chat_template),
             settings.prompt,
         )
+        yield _tokenizer(prompts)
+        yield _splice(prompts)
     except TokenizerError as error:
         yield Finding("tokenizer", str(error), "FAIL")
         return
-    yield _tokenizer(prompts)
-    yield _splice(prompts)
+    except (TemplateError, ProxyError) as error:
+        yield Finding("template", f"the chat template cannot be used: {error}", "FAIL")
+        return
     served = Served(settings, prompts)
     try:
         upstream = await discover(
@@ -168,7 +172,7 @@ async def _read(settings: Settings, served: Served, model: Model) -> Finding:
             decided = await Decider(served, reads, workers).decide(decision, headers)
     finally:
         workers.close()
-    answer = decided.answers[0]
+    answer = decided.answers()[0]
     return Finding(
         "read",
         f"{model.name} answers: P(yes) {answer.probabilities[0]:.4f}, "
