@@ -4,15 +4,18 @@ The gate will stand between the two.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http import HTTPStatus
 from secrets import token_hex
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from decision_proxy.errors import UpstreamRefused, UpstreamUnavailable
 from decision_proxy.questions import Answer, Decision
-from decision_proxy.reads.served import Served
-from decision_proxy.upstream.reads import ReadClient, ReadContext
+from decision_proxy.reads.next_token import Plan
+from decision_proxy.reads.served import Model, Served
+from decision_proxy.upstream.reads import ReadClient, ReadContext, ReadResult
 
 Result = TypeVar("Result")
 
@@ -27,17 +30,59 @@ class Workers:
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="prompt")
 
-    async def run(self, work: Callable[[], Result]) -> Result:
+    async def run(self, work: Callable[[], Result], *, here: bool = False) -> Result:
+        """`here`: without a thread, for work that is shorter than the way to one."""
+        if here:
+            return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
+class Closing:
+    """Set when the time is up that running decisions get at the end of the process."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    async def reached(self) -> NoReturn:
+        await self._event.wait()
+        raise UpstreamUnavailable("The proxy is shutting down.")
+
+
+async def first(
+    wanted: Coroutine[Any, Any, Result], *ends: Coroutine[Any, Any, NoReturn]
+) -> Result:
+    """What `wanted` gives, unless one of `ends` raises before; nothing is left running."""
+    wanting = asyncio.ensure_future(wanted)
+    ending = [asyncio.ensure_future(end) for end in ends]
+    tasks = [wanting, *ending]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for end in ending:
+            if end.done() and not wanting.done():
+                end.result()
+        return wanting.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     model: str
-    answers: list[Answer]
+    plan: Plan
+    results: list[ReadResult]
+    by: Model
+
+    def answers(self) -> list[Answer]:
+        """CPU work that grows with the number of options."""
+        return self.by.family.answers(self.plan, self.results)
 
 
 class Decider:
@@ -58,7 +103,17 @@ class Decider:
             priority=decision.priority,
             headers=headers,
         )
-        results = await self._reads.read(
-            plan.reads, context, takes_lists=model.upstream.takes_lists
-        )
-        return Decided(name, model.family.answers(plan, results))
+        try:
+            results = await self._reads.read(
+                plan.reads, context, takes_lists=model.upstream.takes_lists
+            )
+        except UpstreamRefused as refused:
+            if refused.status != HTTPStatus.NOT_FOUND:
+                raise
+            # The name was right a moment ago: vLLM came back with another model.
+            self.served.doubt()
+            raise UpstreamUnavailable("vLLM is changing its model.") from refused
+        except UpstreamUnavailable:
+            self.served.doubt()
+            raise
+        return Decided(name, plan, results, model)

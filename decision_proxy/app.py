@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from decision_proxy.admission import Decider, Workers
-from decision_proxy.observe.status import StatusEndpoints, not_found
+from decision_proxy.admission import Closing, Decider, Workers
+from decision_proxy.observe.status import StatusEndpoints
 from decision_proxy.prompt.prompts import Prompts
 from decision_proxy.prompt.tokenizer import Tokenizer
 from decision_proxy.reads.served import Served
@@ -17,11 +17,15 @@ from decision_proxy.settings import Settings
 from decision_proxy.upstream.reads import ReadClient
 from decision_proxy.wire.decisions import DecisionsRequest
 from decision_proxy.wire.endpoint import Endpoint
+from decision_proxy.wire.responses import routing_errors
 from decision_proxy.wire.systemone import SystemOneRequest
 
 
 def create_app(settings: Settings) -> Starlette:
-    """The ASGI application. Raises TokenizerError when the tokenizer cannot be used."""
+    """The ASGI application; `app.state.closing` ends what runs, `app.state.served` knows the model.
+
+    Raises TokenizerError or jinja2.TemplateError when tokenizer or template cannot be used.
+    """
     prompts = Prompts(
         Tokenizer.load(settings.tokenizer, chat_template=settings.prompt.chat_template),
         settings.prompt,
@@ -30,6 +34,7 @@ def create_app(settings: Settings) -> Starlette:
     workers = Workers(settings.prompt.threads)
     reads = ReadClient(str(settings.upstream), settings.reads)
     decider = Decider(served, reads, workers)
+    closing = Closing()
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -39,6 +44,8 @@ def create_app(settings: Settings) -> Starlette:
                 yield
             finally:
                 finding.cancel()
+                with suppress(asyncio.CancelledError):
+                    await finding
                 workers.close()
 
     status = StatusEndpoints(served)
@@ -46,12 +53,14 @@ def create_app(settings: Settings) -> Starlette:
     systemone = Endpoint(
         partial(SystemOneRequest.parse, dialect=settings.dialect, limits=settings.limits),
         decider,
+        closing,
         dialect=settings.dialect,
         max_body_bytes=body_bytes,
     )
     decisions = Endpoint(
         partial(DecisionsRequest.parse, limits=settings.limits),
         decider,
+        closing,
         dialect="vllm",
         max_body_bytes=body_bytes,
     )
@@ -62,4 +71,12 @@ def create_app(settings: Settings) -> Starlette:
         Route("/-/ready", status.ready),
         Route("/-/state", status.state),
     ]
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: not_found})
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers=routing_errors({"/v1/systemone": settings.dialect}),
+    )
+    app.router.redirect_slashes = False  # a redirect would name a scheme and host it cannot know
+    app.state.closing = closing
+    app.state.served = served
+    return app

@@ -5,14 +5,17 @@ ProxyError
 │   ├── BodyTooLarge            413
 │   ├── UnsupportedMediaType    415
 │   ├── NoSuchPath              404
+│   ├── NoSuchMethod            405
 │   └── ModelNotFound           404
 ├── UnsuitableModel             501  this model cannot answer this way; says which label and why
+├── InternalError               500  nobody foresaw this; the log has the traceback
 └── UpstreamError
     ├── UpstreamRefused         4xx  vLLM refused a read; its own status and words
     ├── UpstreamOverloaded      429 or 503, with Retry-After
     ├── UpstreamUnavailable     503  vLLM cannot be reached, or is not ready
     ├── UpstreamTimeout         504
     └── UpstreamBroken          502  vLLM's answer makes no sense
+ClientGone                           nobody is left to tell
 
 Two dialects: vLLM's `{"error": {message, type, param, code}}`, and TypeSafe's `{"detail": …}`.
 """
@@ -21,6 +24,14 @@ from http import HTTPStatus
 from typing import Any, ClassVar, Literal
 
 Dialect = Literal["vllm", "typesafe"]
+
+# Errors quote what they were given, and that may be megabytes.
+MAX_MESSAGE_CHARS = 4000
+MAX_PARAM_CHARS = 400
+
+
+class ClientGone(Exception):
+    """The client hung up."""
 
 
 class ProxyError(Exception):
@@ -59,6 +70,11 @@ class NoSuchPath(RequestError):
     type = "NotFoundError"
 
 
+class NoSuchMethod(RequestError):
+    status = 405
+    type = "MethodNotAllowedError"
+
+
 class ModelNotFound(RequestError):
     status = 404
     type = "NotFoundError"
@@ -67,6 +83,10 @@ class ModelNotFound(RequestError):
 class UnsuitableModel(ProxyError):
     status = 501
     type = "NotImplementedError"
+
+
+class InternalError(ProxyError):
+    pass
 
 
 class UpstreamError(ProxyError):
@@ -118,8 +138,8 @@ def error_status(error: ProxyError, dialect: Dialect) -> int:
 
 
 def error_body(error: ProxyError, dialect: Dialect) -> dict[str, Any]:
-    message = printable(error.message)
-    param = None if error.param is None else printable(error.param)
+    message = shortened(printable(error.message), MAX_MESSAGE_CHARS)
+    param = None if error.param is None else shortened(printable(error.param), MAX_PARAM_CHARS)
     if dialect == "vllm":
         return {
             "error": {"message": message, "type": error.type, "param": param, "code": error.status}
@@ -136,6 +156,10 @@ def error_headers(error: ProxyError) -> dict[str, str]:
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     return headers
+
+
+def shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[:longest] + "…"
 
 
 def printable(text: str) -> str:

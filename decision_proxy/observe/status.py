@@ -1,13 +1,13 @@
 """The proxy's own endpoints: alive, ready and why not, and what it is doing."""
 
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from decision_proxy import __version__
-from decision_proxy.errors import NoSuchPath, error_body
 from decision_proxy.reads.served import Served
 
 
@@ -22,7 +22,11 @@ class StatusEndpoints:
         model = self._served.model
         if model is None:
             reasons = [self._served.trouble.message]
-            return JSONResponse({"ready": False, "reasons": reasons}, status_code=503)
+            return JSONResponse(
+                {"ready": False, "reasons": reasons},
+                status_code=HTTPStatus.SERVICE_UNAVAILABLE,
+                headers={"retry-after": "2"},
+            )
         return JSONResponse({"ready": True, "reasons": []})
 
     async def state(self, _request: Request) -> JSONResponse:
@@ -48,8 +52,3 @@ class StatusEndpoints:
                 "windows": asdict(splicer.windows.statistics()),
             },
         }
-
-
-async def not_found(request: Request, _error: Exception) -> JSONResponse:
-    error = NoSuchPath(f"There is nothing at {request.url.path}.")
-    return JSONResponse(error_body(error, "vllm"), status_code=error.status)

@@ -1,18 +1,30 @@
-"""The model behind the proxy: found, compared with the server's own rendering, then ready."""
+"""The model behind the proxy: found, compared with the server's own rendering, then watched."""
 
 import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 
-from decision_proxy.errors import ModelNotFound, ProxyError, UnsuitableModel, UpstreamUnavailable
+from decision_proxy.errors import (
+    ModelNotFound,
+    ProxyError,
+    UnsuitableModel,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    shortened,
+)
+from decision_proxy.observe.unexpected import as_internal_error
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.prompts import Prompts
 from decision_proxy.reads.next_token import NextToken
 from decision_proxy.settings import Settings
-from decision_proxy.upstream.discovery import Upstream, discover, server_prompt_ids
+from decision_proxy.upstream.discovery import Upstream, discover, served_models, server_prompt_ids
 
 RETRY_S = 2.0
+WATCH_S = 5.0
+WATCH_TIMEOUT_S = 5.0
+MAX_NAME_CHARS = 80
 #: Chats that a tokenizer or template of another model, or of another revision, renders otherwise.
 VERIFIED = (
     "Hello, world!",
@@ -42,7 +54,9 @@ class Model:
         if name not in served:
             known = ", ".join([*served, *self.aliases])
             raise ModelNotFound(
-                f"The model `{asked}` does not exist. Valid aliases: {known}.", param="model"
+                f"The model `{shortened(asked, MAX_NAME_CHARS)}` does not exist. "
+                f"Valid aliases: {known}.",
+                param="model",
             )
         return name
 
@@ -55,6 +69,17 @@ class Comparison:
     difference: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why there is no model. Whatever vLLM said to the proxy, it is not the client's mistake."""
+
+    message: str
+    unsuitable: bool = False
+
+    def error(self) -> ProxyError:
+        return (UnsuitableModel if self.unsuitable else UpstreamUnavailable)(self.message)
+
+
 class Served:
     """`current` gives the model, or raises what a client should be told while there is none."""
 
@@ -62,24 +87,57 @@ class Served:
         self.settings = settings
         self.prompts = prompts
         self.model: Model | None = None
-        self.trouble: ProxyError = UpstreamUnavailable("vLLM has not been reached yet.")
+        self.trouble = Trouble("vLLM has not been reached yet.")
+        self._in_doubt = asyncio.Event()
 
     def current(self) -> Model:
         if self.model is None:
-            raise self.trouble
+            raise self.trouble.error()
         return self.model
 
+    def doubt(self) -> None:
+        """A read says that the server is not what it was: look again at once."""
+        self._in_doubt.set()
+
     async def keep_ready(self) -> None:
-        """Look for the server until it is there and fits; never raises a ProxyError."""
-        while self.model is None:
+        """Find the server, then watch for its leaving and its return as another; never ends."""
+        while True:
             try:
-                self.model = await self._find()
+                with as_internal_error("looking for vLLM"):
+                    await self._look()
             except ProxyError as error:
-                if error.message != self.trouble.message:
-                    log.warning("not ready: %s", error.message)
-                self.trouble = error
-                await asyncio.sleep(RETRY_S)
-        log.info("ready: %s at %s", self.model.name, self.settings.upstream)
+                if self.model is None or not _is_busy(error):
+                    self._lose(error)
+            await self._pause(RETRY_S if self.model is None else WATCH_S)
+
+    async def _look(self) -> None:
+        in_doubt = self._in_doubt.is_set()
+        self._in_doubt.clear()
+        known = self.model
+        if known is not None and not in_doubt:
+            watched = self.settings.reads.model_copy(update={"timeout_s": WATCH_TIMEOUT_S})
+            listed = await served_models(
+                str(self.settings.upstream), api_key=self.api_key(), settings=watched
+            )
+            if listed == known.upstream.models:
+                return
+        self.model = await self._find()
+        if known is None or known.upstream != self.model.upstream:
+            log.info("ready: %s at %s", self.model.name, self.settings.upstream)
+
+    def _lose(self, error: ProxyError) -> None:
+        if self.model is not None or error.message != self.trouble.message:
+            cause = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
+            log.warning("not ready: %s%s", error.message, cause)
+        self.trouble = Trouble(error.message, unsuitable=isinstance(error, UnsuitableModel))
+        self.model = None
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._in_doubt.wait()
+        except TimeoutError:
+            return
 
     async def _find(self) -> Model:
         upstream = await discover(
@@ -96,6 +154,10 @@ class Served:
             raise UpstreamUnavailable(comparison.difference)
         if not comparison.compared:
             log.warning("vLLM has no /tokenize route: its prompts could not be compared")
+        names = {served.name for served in upstream.models}
+        for alias, name in self.settings.aliases.items():
+            if name not in names:
+                log.warning("alias %r names %r, which vLLM does not serve", alias, name)
         for reason in model.family.labels.reasons():
             log.warning("this model cannot answer every question: %s", reason)
         return model
@@ -127,10 +189,15 @@ class Served:
         return self.prompts.splicer.splice(rendered.head, rendered.tails).full_ids()[0]
 
 
+def _is_busy(error: ProxyError) -> bool:
+    return isinstance(error, UpstreamTimeout) or error.status == HTTPStatus.TOO_MANY_REQUESTS
+
+
 def build(upstream: Upstream, prompts: Prompts, aliases: Mapping[str, str]) -> Model:
     limits = [m.max_model_len for m in upstream.models if m.max_model_len]
     if not limits:
         raise UpstreamUnavailable("vLLM does not say its max_model_len in /v1/models.")
+    _ = prompts.tokenizer.max_chars_per_token  # a tenth of a second that no request should pay
     family = NextToken(prompts, prompts.labels(), max_model_len=min(limits))
     return Model(upstream, family, aliases)
 

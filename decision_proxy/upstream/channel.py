@@ -1,7 +1,7 @@
 """A bounded pool of connections to vLLM, for our own requests. Raises ProxyError, nothing else."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import SimpleNamespace, TracebackType
@@ -15,6 +15,9 @@ from decision_proxy.settings import Reads
 from decision_proxy.upstream.failures import CLIENT_FAILURES, failed_answer, failed_exchange
 
 JSON: Final = "application/json"
+
+
+MakeBody = Callable[[], Awaitable[list[bytes]]]
 
 
 class Pieces(aiohttp.Payload):
@@ -87,9 +90,7 @@ class Channel:
     async def get(self, path: str, headers: Mapping[str, str]) -> bytes:
         return await self._send("GET", path, None, headers)
 
-    async def post(
-        self, path: str, make_body: Callable[[], list[bytes]], headers: Mapping[str, str]
-    ) -> bytes:
+    async def post(self, path: str, make_body: MakeBody, headers: Mapping[str, str]) -> bytes:
         """JSON in pieces: `make_body` is called when a slot is free, once for each request made."""
         return await self._send("POST", path, make_body, headers)
 
@@ -97,7 +98,7 @@ class Channel:
         self,
         method: str,
         path: str,
-        make_body: Callable[[], list[bytes]] | None,
+        make_body: MakeBody | None,
         headers: Mapping[str, str],
     ) -> bytes:
         url = self._base / path
@@ -117,7 +118,7 @@ class Channel:
         self,
         method: str,
         url: URL,
-        make_body: Callable[[], list[bytes]] | None,
+        make_body: MakeBody | None,
         headers: Mapping[str, str],
         exchange: _Exchange,
     ) -> bytes:
@@ -126,7 +127,7 @@ class Channel:
         async with self._session.request(
             method,
             url,
-            data=Pieces(make_body()) if make_body else None,
+            data=Pieces(await make_body()) if make_body else None,
             headers=headers,
             allow_redirects=False,
             trace_request_ctx=exchange,

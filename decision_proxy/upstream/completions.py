@@ -36,7 +36,7 @@ class Prompt:
         return self.shared_tokens + len(self.tail)
 
     def fragments(self) -> Iterator[bytes]:
-        tail = ",".join(map(str, self.tail)).encode()
+        tail = orjson.dumps(self.tail)[1:-1]
         yield self.shared
         if self.shared and tail:
             yield b","

@@ -74,6 +74,14 @@ async def discover(base_url: str, *, api_key: str | None, settings: ReadSettings
     return Upstream(models, version, takes_lists, fault)
 
 
+async def served_models(
+    base_url: str, *, api_key: str | None, settings: ReadSettings
+) -> tuple[ServedModel, ...]:
+    """Base models first. One small request, to see whether the server is still what it was."""
+    async with Channel(base_url, settings) as channel:
+        return _models(await channel.get("v1/models", _authorization(api_key)))
+
+
 async def server_prompt_ids(
     base_url: str,
     messages: Sequence[Mapping[str, Any]],
@@ -93,9 +101,13 @@ async def server_prompt_ids(
             "chat_template_kwargs": dict(template_kwargs),
         }
     )
+
+    async def make_body() -> list[bytes]:
+        return [body]
+
     async with Channel(base_url, settings) as channel:
         try:
-            answer = await channel.post("tokenize", lambda: [body], _authorization(api_key))
+            answer = await channel.post("tokenize", make_body, _authorization(api_key))
         except UnsuitableModel:
             return None
         except UpstreamRefused as refused:
@@ -128,9 +140,11 @@ def _probe_batch(reads: Sequence[Read]) -> Batch:
 
 async def _ask(channel: Channel, batch: Batch, model: str, headers: Mapping[str, str]) -> bytes:
     context = ReadContext(model, f"decision-proxy-probe-{uuid4().hex}")
-    return await channel.post(
-        PATH, lambda: request_body(batch, context, context.request_id), headers
-    )
+
+    async def make_body() -> list[bytes]:
+        return request_body(batch, context, context.request_id)
+
+    return await channel.post(PATH, make_body, headers)
 
 
 def _logprobs_fault(batch: Batch, answer: bytes) -> str | None:

@@ -1,7 +1,7 @@
 """Asks vLLM for the logprobs of labels at the end of prompts: all of a decision's reads at once."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -23,6 +23,8 @@ __all__ = ["Prompt", "Read", "ReadClient", "ReadContext", "ReadResult"]
 T = TypeVar("T")
 
 PATH: Final = "v1/completions"
+SMALL_BYTES: Final = 64 * 1024
+FEW_READS: Final = 64
 MOST_IDS: Final = 128  # vLLM's own bound on the ids of one request
 # vLLM prefers x-request-id to the body's id, and it would make the ids of all reads the same.
 NOT_THE_CALLERS: Final = frozenset(
@@ -76,8 +78,11 @@ class ReadClient:
         Raises one ProxyError, the first; the other requests are closed by then, so that vLLM
         drops their work. Cancelling does the same.
         """
-        planned = batches(
-            reads, takes_lists=takes_lists, max_ids=self._max_ids, list_bytes=self._list_bytes
+        planned = await _off_loop(
+            lambda: batches(
+                reads, takes_lists=takes_lists, max_ids=self._max_ids, list_bytes=self._list_bytes
+            ),
+            big=len(reads) > FEW_READS,
         )
         headers = _forwarded(context.headers)
         answers = await _all_or_first_failure(
@@ -92,10 +97,19 @@ class ReadClient:
     async def _ask(
         self, batch: Batch, context: ReadContext, headers: Mapping[str, str]
     ) -> list[ReadResult]:
-        def make_body() -> list[bytes]:
-            return request_body(batch, context, f"{context.request_id}-{next(self._numbers)}")
+        async def make_body() -> list[bytes]:
+            request_id = f"{context.request_id}-{next(self._numbers)}"
+            return await _off_loop(
+                lambda: request_body(batch, context, request_id), big=batch.bytes > SMALL_BYTES
+            )
 
-        return batch_results(batch, await self._channel.post(PATH, make_body, headers))
+        answer = await self._channel.post(PATH, make_body, headers)
+        return await _off_loop(lambda: batch_results(batch, answer), big=len(answer) > SMALL_BYTES)
+
+
+async def _off_loop(work: Callable[[], T], *, big: bool) -> T:
+    """In a thread when the work is long enough to be noticed; a thread costs small work more."""
+    return await asyncio.to_thread(work) if big else work()
 
 
 async def _all_or_first_failure(requests: list[Coroutine[Any, Any, T]]) -> list[T]:

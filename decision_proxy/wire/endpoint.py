@@ -1,42 +1,41 @@
 """The two decision routes as ASGI applications: body in, answers or an error out.
 
-Every wait ends when the client hangs up.
+Every wait ends when the client hangs up, or when the proxy is about to.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
-from uuid import uuid4
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
 
 import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from decision_proxy.admission import Decider
+from decision_proxy.admission import Closing, Decided, Decider, first
 from decision_proxy.errors import (
     BodyTooLarge,
+    ClientGone,
     Dialect,
     ProxyError,
     RequestError,
     UnsupportedMediaType,
-    error_body,
-    error_headers,
-    error_status,
 )
+from decision_proxy.observe.unexpected import as_internal_error
 from decision_proxy.questions import Answer, Decision
 from decision_proxy.wire.body import parse_body
+from decision_proxy.wire.responses import error_response, json_response, request_id
 
 FORWARDED = ("authorization", "traceparent", "tracestate")
+# What is smaller takes less time here than a worker thread needs to start on it.
 SMALL_BODY_BYTES = 16 * 1024
+FEW_QUESTIONS = 32
+LONGEST_LENGTH = 20
+DISCARDED_BODIES = 4
 
 log = logging.getLogger(__name__)
-
-
-class ClientGone(Exception):
-    """The client hung up; nobody is left to answer."""
 
 
 class WireRequest(Protocol):
@@ -48,6 +47,23 @@ class WireRequest(Protocol):
     ) -> dict[str, Any]: ...
 
 
+@dataclass
+class Exchange:
+    """`request_id`: the header's, until the body has been read and names another."""
+
+    path: str
+    headers: Headers
+    request_id: str
+
+    @property
+    def closes(self) -> bool:
+        return "close" in self.headers.get("connection", "").lower()
+
+    @property
+    def forwarded(self) -> dict[str, str]:
+        return {name: self.headers[name] for name in FORWARDED if name in self.headers}
+
+
 class Endpoint:
     """`parse`: from the body's object to the wire request."""
 
@@ -55,32 +71,46 @@ class Endpoint:
         self,
         parse: Callable[[dict[str, Any]], WireRequest],
         decider: Decider,
+        closing: Closing,
         *,
         dialect: Dialect,
         max_body_bytes: int,
     ) -> None:
         self._parse = parse
         self._decider = decider
+        self._closing = closing
         self._dialect: Dialect = dialect
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        named = headers.get("x-request-id")
+        exchange = Exchange(scope["path"], headers, request_id(headers.get("x-request-id")))
         try:
-            body = await self._body(headers, receive)
-            response = await _unless_gone(receive, self._respond(body, headers, named))
+            body = await first(self._whole_body(exchange, receive), self._closing.reached())
+            response = await first(
+                self._respond(body, exchange), _disconnected(receive), self._closing.reached()
+            )
         except ClientGone:
-            log.debug("client gone: %s", named)
+            log.debug("client gone: %s", exchange.request_id)
             return
         except ProxyError as error:
-            response = self._error(error, named or uuid4().hex)
+            response = error_response(error, self._dialect, exchange.request_id)
         await response(scope, receive, send)
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        _check_headers(headers)
-        announced = headers.get("content-length", "0")
-        if announced.isdecimal() and int(announced) > self._max_body_bytes:
+    async def _whole_body(self, exchange: Exchange, receive: Receive) -> list[bytes]:
+        try:
+            return await self._body(exchange, receive)
+        except BodyTooLarge:
+            if exchange.closes:
+                await _discard(receive, DISCARDED_BODIES * self._max_body_bytes)
+            raise
+
+    async def _body(self, exchange: Exchange, receive: Receive) -> list[bytes]:
+        _check_headers(exchange.headers)
+        announced = exchange.headers.get("content-length", "0")
+        if announced.isdecimal() and (
+            len(announced) > LONGEST_LENGTH or int(announced) > self._max_body_bytes
+        ):
             raise self._too_large()
         chunks, size = [], 0
         async for chunk in _chunks(receive):
@@ -88,45 +118,33 @@ class Endpoint:
             if size > self._max_body_bytes:
                 raise self._too_large()
             chunks.append(chunk)
-        return b"".join(chunks)
+        return chunks
 
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(f"the body is larger than {self._max_body_bytes} bytes")
 
-    async def _respond(
-        self, body: bytes, headers: Mapping[str, str], named: str | None
-    ) -> Response:
-        def read() -> WireRequest:
-            return self._parse(parse_body(body, max_bytes=self._max_body_bytes))
+    async def _respond(self, body: list[bytes], exchange: Exchange) -> Response:
+        with as_internal_error(f"POST {exchange.path} ({exchange.request_id!r})"):
+            run = self._decider.workers.run
+            small = sum(map(len, body)) <= SMALL_BODY_BYTES
+            request = await run(lambda: self._read(body), here=small)
+            if request.request_id and not exchange.headers.get("x-request-id"):
+                exchange.request_id = request_id(request.request_id)
+            decision = request.decision(f"decision-{exchange.request_id}")
+            decided = await self._decider.decide(decision, exchange.forwarded)
+            few = len(decision.questions) <= FEW_QUESTIONS
+            answer = await run(lambda: _written(request, decision.id, decided), here=few)
+            return json_response(answer, exchange.request_id)
 
-        small = len(body) <= SMALL_BODY_BYTES
-        request = read() if small else await self._decider.workers.run(read)
-        request_id = named or request.request_id or uuid4().hex
-        decision = request.decision(f"decision-{request_id}")
-        forwarded = {name: headers[name] for name in FORWARDED if name in headers}
-        decided = await self._decider.decide(decision, forwarded)
-        answer = request.answer(
-            decision.id, decided.model, decided.answers, created=int(time.time())
-        )
-        return Response(
-            orjson.dumps(answer),
-            headers=_request_id_headers(request_id),
-            media_type="application/json",
-        )
-
-    def _error(self, error: ProxyError, request_id: str) -> Response:
-        return Response(
-            orjson.dumps(error_body(error, self._dialect)),
-            status_code=error_status(error, self._dialect),
-            headers=_request_id_headers(request_id) | error_headers(error),
-            media_type="application/json",
-        )
+    def _read(self, body: list[bytes]) -> WireRequest:
+        return self._parse(parse_body(b"".join(body), max_bytes=self._max_body_bytes))
 
 
-def _request_id_headers(request_id: str) -> dict[str, str]:
-    value = request_id.encode("latin-1", "replace").decode("latin-1")
-    printable = "".join(char if char.isprintable() else "?" for char in value)
-    return {"x-request-id": printable, "x-typesafe-request-id": printable}
+def _written(request: WireRequest, decision_id: str, decided: Decided) -> bytes:
+    answers = decided.answers()
+    return orjson.dumps(
+        request.answer(decision_id, decided.model, answers, created=int(time.time()))
+    )
 
 
 def _check_headers(headers: Headers) -> None:
@@ -148,21 +166,16 @@ async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
 
 
-async def _unless_gone(receive: Receive, work: Awaitable[Response]) -> Response:
-    """The result of `work`, cancelled as soon as the client hangs up."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_disconnected(receive))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientGone
-    finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+async def _discard(receive: Receive, most_bytes: int) -> None:
+    """The rest of a body: who sends and then closes would not see an answer ahead of its end."""
+    size = 0
+    async for chunk in _chunks(receive):
+        size += len(chunk)
+        if size > most_bytes:
+            return
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> NoReturn:
     while (await receive())["type"] != "http.disconnect":
         pass
+    raise ClientGone
