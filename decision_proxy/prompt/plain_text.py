@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
+from decision_proxy.errors import RequestError
 from decision_proxy.prompt.boundaries import Boundaries
 from decision_proxy.prompt.splice import Ids, Spliced, Splicer
 from decision_proxy.prompt.template import Piece, Rendered
@@ -40,7 +41,7 @@ class PlainTextSplicer:
 
     def splice(self, rendered: Rendered, *, scope: Hashable = None) -> Spliced:
         if rendered.frame is None:
-            raise TokenizerError(
+            raise RequestError(
                 "prompt.user_text_specials=split needs a chat template that puts the text of a "
                 "message in one place and does not look into it. Use keep."
             )

@@ -4,12 +4,13 @@ from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import Any
 
+from decision_proxy.errors import RequestError
 from decision_proxy.prompt.labels import Labels, find_labels
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.plain_text import PlainTextSplicer
 from decision_proxy.prompt.splice import Spliced, Splicer
 from decision_proxy.prompt.template import ChatTemplate
-from decision_proxy.prompt.tokenizer import Tokenizer
+from decision_proxy.prompt.tokenizer import Tokenizer, TokenizerError
 from decision_proxy.settings import Prompt
 
 PROBES = ("x", "Which one, and why?\n\nThe second.", "42 <b>été</b>")
@@ -26,7 +27,13 @@ class Prompts:
             else None
         )
         if self._plain is not None:
-            self._plain.splice(self.template.render(Contents("a", ["b"]), system=None))
+            self._try(self._plain)
+
+    def _try(self, plain: PlainTextSplicer) -> None:
+        try:
+            plain.splice(self.template.render(Contents("a", ["b"])))
+        except RequestError as refused:
+            raise TokenizerError(refused.message) from refused
 
     @property
     def text_splicer(self) -> Splicer:

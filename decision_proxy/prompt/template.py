@@ -140,12 +140,14 @@ def _refusals() -> Iterator[None]:
 
 
 def _strip(contents: Contents, kind: str) -> tuple[str, Sequence[str]]:
-    if kind == "as_is":
-        return contents.head, contents.tails
-    if not contents.head.strip() or not all(tail.strip() for tail in contents.tails):
-        raise NotOpaque
-    head = contents.head if kind == "rstrip" else contents.head.lstrip()
-    tails = contents.tails if kind == "lstrip" else [tail.rstrip() for tail in contents.tails]
+    head, tails = contents.head, contents.tails
+    if kind in ("strip", "lstrip"):
+        head = head.lstrip()
+        tails = tails if head else [tail.lstrip() for tail in tails]
+    if kind in ("strip", "rstrip"):
+        kept = head.rstrip()
+        tails = [(head[len(kept) :] + tail).rstrip() for tail in tails]
+        head = kept
     return head, tails
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from tokenizers import Encoding
@@ -96,13 +97,23 @@ class Tokenizer:
 
         Added tokens of white space stay: they belong to the ordinary vocabulary.
         """
-        kept = [
-            entry
-            for entry in self.json["added_tokens"]
-            if not entry["content"].replace("▁", " ").strip()
-        ]
+        entries = self.json["added_tokens"]
+        kept = [entry for entry in entries if _is_white_space(entry)]
         copy = object.__new__(Tokenizer)
         copy.hf = self.hf
         copy.json = self.json | {"added_tokens": kept}
-        copy._backend = Backend.from_str(json.dumps(copy.json | {"post_processor": None}))
+        # The library numbers added tokens by their place in the list, so none may go missing.
+        unspellable = [
+            entry if _is_white_space(entry) else _unspellable(entry) for entry in entries
+        ]
+        file = copy.json | {"added_tokens": unspellable, "post_processor": None}
+        copy._backend = Backend.from_str(json.dumps(file))
         return copy
+
+
+def _is_white_space(entry: Json) -> bool:
+    return not entry["content"].replace("▁", " ").strip()
+
+
+def _unspellable(entry: Json) -> Json:
+    return entry | {"content": f"\ue000{token_hex(12)}\ue001", "normalized": False}

@@ -41,7 +41,7 @@ def small_file(
     model |= {key: value for key, value in parts.items() if key in model}
     file = {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
-        "pre_tokenizer": WORDS, "post_processor": None, "decoder": None, "model": model,
+        "pre_tokenizer": WORDS, "post_processor": None, "decoder": {"type": "Fuse"}, "model": model,
         "added_tokens": [{"id": len(vocab) + i} | token for i, token in enumerate(tokens)],
     }  # fmt: skip
     return file | {key: value for key, value in parts.items() if key not in model}

@@ -12,7 +12,7 @@ from tests.prompt.nasty import questions, states
 from tests.prompt.small import added, small_file, small_tokenizer
 
 NAMES = ("qwen3", "gemma3", "llama3_1", "smollm2")
-CHATML = "<x>{{ messages[0].content }}</x>{{ messages[-1].content }}<x>"
+CHATML = "<x>{{ messages[-1].content }}<x>"
 few = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -48,7 +48,7 @@ def test_control_tokens_in_user_text_never_become_control_ids(
 ) -> None:
     _, split = both
     special = {entry["id"] for entry in split.tokenizer.json["added_tokens"]}
-    kept = {entry["id"] for entry in split.tokenizer.plain().json["added_tokens"]}
+    kept = {entry["id"] for entry in split.text_splicer.tokenizer.json["added_tokens"]}
     control = special - kept
     plain = split.ids(Contents("x", ["y"]), system="z").full_ids()[0]
     wanted = [token for token in plain if token in control]
