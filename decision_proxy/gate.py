@@ -17,16 +17,16 @@ Policies:
 from __future__ import annotations
 
 import math
-from array import array
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from decision_proxy.upstream.warm_blocks import BLOCK_TOKENS, WarmBlocks
+
 PolicyName = Literal["off", "turns", "budget"]
 LEAST_RETRY_S, MOST_RETRY_S = 1.0, 60.0
-BLOCK_TOKENS = 256
 SMALL_RUNNING = 256
 SMALL_STEPS = 1 / 8
 BUDGET_STEPS = 4
@@ -52,7 +52,7 @@ class Work:
 
     `shared_tokens`: of the state, once; `own_tokens`: of all prompts together, without it.
     `blocks`: a key for each whole block of BLOCK_TOKENS shared ids, that stands for everything up
-    to its end, model, adapter and cache salt included (see `block_keys`).
+    to its end, model, adapter and cache salt included (see `warm_blocks.block_keys`).
     """
 
     questions: int
@@ -98,19 +98,6 @@ class Ticket:
         return f"<{self.outcome.value} cost={self.cost}{'' if self.leads is None else ' leader'}>"
 
 
-def block_keys(scope: Hashable, pieces: Iterable[array[int]]) -> tuple[int, ...]:
-    """Keys of the whole blocks of the ids in `pieces`; equal keys mean equal ids and `scope`."""
-    ids: array[int] = array("I")
-    for piece in pieces:
-        ids += piece
-    raw, size = ids.tobytes(), BLOCK_TOKENS * ids.itemsize
-    key, keys = hash(scope), []
-    for start in range(0, len(raw) - size + 1, size):
-        key = hash((key, raw[start : start + size]))
-        keys.append(key)
-    return tuple(keys)
-
-
 class Refusal(Exception):
     """The gate takes no more; `outcome` says why, `retry_after_s` when to come again."""
 
@@ -120,35 +107,11 @@ class Refusal(Exception):
         self.retry_after_s = retry_after_s
 
 
-class WarmBlocks:
-    """Blocks that the engine should still hold, least recently used out first."""
-
-    def __init__(self, tokens: int) -> None:
-        self._most = max(1, tokens // BLOCK_TOKENS)
-        self._held: OrderedDict[int, None] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def length(self, blocks: Sequence[int]) -> int:
-        """How many of the leading `blocks` are held."""
-        return next((i for i, block in enumerate(blocks) if block not in self._held), len(blocks))
-
-    def touch(self, blocks: Sequence[int]) -> None:
-        """The engine has just read these; it gives up the ends of prefixes first."""
-        for block in reversed(blocks):
-            self._held[block] = None
-            self._held.move_to_end(block)
-        while len(self._held) > self._most:
-            self._held.popitem(last=False)
-
-    def forget(self) -> None:
-        """The engine was restarted, or its cache was reset."""
-        self._held.clear()
-
-
 class Gate:
-    """`slots`: big decisions at a time under `turns`; `budget_tokens`: in flight under `budget`."""
+    """`slots`: big decisions at a time under `turns`; `budget_tokens`: in flight under `budget`.
+
+    `brake`, above 0 and up to 1, is the share of the budget that may be used for now.
+    """
 
     def __init__(
         self,
@@ -163,12 +126,11 @@ class Gate:
         self.policy = policy
         self.engine = engine
         self.warm = WarmBlocks(engine.kv_tokens)
-        self.capacity = {
-            "off": 0,
-            "turns": slots,
-            "budget": budget_tokens or BUDGET_STEPS * engine.max_num_batched_tokens,
-        }[policy]
+        self.brake = 1.0
         self.draining = False
+        self.outcomes: Counter[Outcome] = Counter()
+        self._slots = slots
+        self._budget_tokens = budget_tokens
         self._limits = limits or Limits()
         self._clock = clock
         self._waiting: list[Ticket] = []
@@ -184,6 +146,13 @@ class Gate:
         )
 
     @property
+    def capacity(self) -> int:
+        """Big decisions under `turns`, tokens under `budget`."""
+        if self.policy == "budget":
+            return self._budget_tokens or BUDGET_STEPS * self.engine.max_num_batched_tokens
+        return self._slots if self.policy == "turns" else 0
+
+    @property
     def waiting(self) -> int:
         return len(self._waiting)
 
@@ -191,23 +160,37 @@ class Gate:
     def running(self) -> int:
         return len(self._running)
 
+    def adapt(self, engine: Engine) -> None:
+        """The engine was started, maybe as another: its cache is cold."""
+        self.engine = engine
+        self.warm.reset(engine.kv_tokens)
+
     def arrive(self, work: Work, *, deadline_s: float = math.inf) -> Ticket:
         """A new ticket at the end of the queue; `advance` says whether it runs.
 
         Raises Refusal when the queue is full or the deadline cannot be met.
         """
         now = self._clock()
-        if self.draining:
-            raise Refusal(Outcome.DRAINED, MOST_RETRY_S)
-        if now >= deadline_s:
-            raise Refusal(Outcome.REJECTED_DEADLINE, LEAST_RETRY_S)
-        full = len(self._waiting) >= self._limits.waiting
-        if full or self.waiting_bytes + work.bytes > self._limits.waiting_bytes:
-            raise Refusal(Outcome.REJECTED_FULL, self.expected_wait_s())
+        if refused := self._refusal(work, deadline_s - now):
+            self.outcomes[refused] += 1
+            raise Refusal(refused, self.retry_after_s())
         ticket = Ticket(work, now, deadline_s)
         self._waiting.append(ticket)
         self.waiting_bytes += work.bytes
         return ticket
+
+    def _refusal(self, work: Work, patience_s: float) -> Outcome | None:
+        if self.draining:
+            return Outcome.DRAINED
+        if patience_s <= 0:
+            return Outcome.REJECTED_DEADLINE
+        cost = self.price(work)
+        if cost == 0 or (cost and not self._waiting and self._fits(cost)):
+            return None
+        full = len(self._waiting) >= self._limits.waiting
+        if full or self.waiting_bytes + work.bytes > self._limits.waiting_bytes:
+            return Outcome.REJECTED_FULL
+        return Outcome.REJECTED_DEADLINE if self.expected_wait_s() > patience_s else None
 
     def leave(self, ticket: Ticket, *, served: bool = False) -> None:
         """The ticket is done, however it was; what it held is free. Twice is as good as once.
@@ -221,8 +204,7 @@ class Gate:
             self._learn(ticket)
             self._stop_leading(ticket)
         elif ticket in self._waiting:
-            self._forget(ticket)
-            ticket.outcome = Outcome.CLIENT_GONE
+            self._end_wait(ticket, Outcome.CLIENT_GONE)
         else:
             return
         if served:
@@ -247,8 +229,7 @@ class Gate:
         self.draining = True
         gone = list(self._waiting)
         for ticket in gone:
-            self._forget(ticket)
-            ticket.outcome = Outcome.DRAINED
+            self._end_wait(ticket, Outcome.DRAINED)
         return gone
 
     def advance(self) -> list[Ticket]:
@@ -259,8 +240,7 @@ class Gate:
         now = self._clock()
         woken = [ticket for ticket in self._waiting if now >= ticket.deadline_s]
         for ticket in woken:
-            self._forget(ticket)
-            ticket.outcome = Outcome.EXPIRED
+            self._end_wait(ticket, Outcome.EXPIRED)
         blocked = False
         for ticket in list(self._waiting):
             cost = self.price(ticket.work)
@@ -278,9 +258,13 @@ class Gate:
         return min((ticket.deadline_s for ticket in self._waiting), default=math.inf)
 
     def expected_wait_s(self) -> float:
-        """An honest guess of when a new big decision would run, 1 to 60 s."""
-        ahead = 1 + len(self._waiting) / max(1, len(self._running))
-        return min(MOST_RETRY_S, max(LEAST_RETRY_S, ahead * self._service_s))
+        """A guess of how long a new big decision would wait, from how long the last ones ran."""
+        big_running = len(self._running) - self.small_running
+        return self._service_s * (1 + len(self._waiting)) / max(1, big_running)
+
+    def retry_after_s(self) -> float:
+        """When to come again, 1 to 60 s."""
+        return min(MOST_RETRY_S, max(LEAST_RETRY_S, self.expected_wait_s()))
 
     def price(self, work: Work) -> int | None:
         """What `work` would cost now: 0 passes at once, None waits for the leader of its state."""
@@ -312,25 +296,27 @@ class Gate:
         return work.blocks[warm] if warm < len(work.blocks) else None
 
     def _fits(self, cost: int) -> bool:
-        return self.in_flight == 0 or self.in_flight + cost <= self.capacity
+        room = self.capacity * (self.brake if self.policy == "budget" else 1.0)
+        return self.in_flight == 0 or self.in_flight + cost <= room
 
     def _admit(self, ticket: Ticket, cost: int) -> None:
         work = ticket.work
-        self._forget(ticket)
+        admitted = Outcome.FOLLOWER if ticket.followed else Outcome.ADMITTED
+        self._end_wait(ticket, admitted if cost else Outcome.BYPASS)
         ticket.cost = cost
         ticket.started_s = self._clock()
         ticket.leads = self._first_cold(work) if cost else None
         if ticket.leads is not None:
             self._leaders[ticket.leads] = ticket
-        admitted = Outcome.FOLLOWER if ticket.followed else Outcome.ADMITTED
-        ticket.outcome = admitted if cost else Outcome.BYPASS
         self._running.add(ticket)
         self.in_flight += cost
         self.small_running += cost == 0
 
-    def _forget(self, ticket: Ticket) -> None:
+    def _end_wait(self, ticket: Ticket, outcome: Outcome) -> None:
         self._waiting.remove(ticket)
         self.waiting_bytes -= ticket.work.bytes
+        ticket.outcome = outcome
+        self.outcomes[outcome] += 1
 
     def _learn(self, ticket: Ticket) -> None:
         if ticket.cost:

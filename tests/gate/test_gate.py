@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from decision_proxy.gate import (
-    BLOCK_TOKENS,
     SMALL_RUNNING,
     Engine,
     Gate,
@@ -16,8 +15,8 @@ from decision_proxy.gate import (
     Outcome,
     Refusal,
     Work,
-    block_keys,
 )
+from decision_proxy.upstream.warm_blocks import BLOCK_TOKENS, block_keys
 
 STEP = Engine().max_num_batched_tokens
 BIG = Work(questions=64, shared_tokens=27_000, own_tokens=2_500)

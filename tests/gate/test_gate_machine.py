@@ -2,7 +2,6 @@
 
 from array import array
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -16,8 +15,8 @@ from decision_proxy.gate import (
     Refusal,
     Ticket,
     Work,
-    block_keys,
 )
+from decision_proxy.upstream.warm_blocks import block_keys
 
 
 def work_on(state: str, shared: int, questions: int, own: int, size: int) -> Work:
@@ -55,15 +54,21 @@ class GateMachine(RuleBasedStateMachine):
 
     @rule(target=tickets, work=works, patience=st.sampled_from([0.5, 3.0, 1e9]))
     def arrive(self, work: Work, patience: float) -> Ticket:
-        if len(self.waiting) == 12 or self.gate.waiting_bytes + work.bytes > 200:
-            with pytest.raises(Refusal) as refused:
-                self.gate.arrive(work)
-            assert 1 <= refused.value.retry_after_s <= 60
-            return Ticket(work, self.now, outcome=refused.value.outcome)
-        ticket = self.gate.arrive(work, deadline_s=self.now + patience)
+        try:
+            ticket = self.gate.arrive(work, deadline_s=self.now + patience)
+        except Refusal as refusal:
+            self.check_refusal(refusal, work, patience)
+            return Ticket(work, self.now, outcome=refusal.outcome)
         self.waiting.append(ticket)
         self.advance()
         return ticket
+
+    def check_refusal(self, refusal: Refusal, work: Work, patience: float) -> None:
+        assert 1 <= refusal.retry_after_s <= 60
+        if refusal.outcome is Outcome.REJECTED_FULL:
+            assert len(self.waiting) == 12 or self.gate.waiting_bytes + work.bytes > 200
+        else:
+            assert self.gate.expected_wait_s() > patience
 
     @rule(ticket=consumes(tickets), served=st.booleans())
     def leave(self, ticket: Ticket, served: bool) -> None:
@@ -83,9 +88,14 @@ class GateMachine(RuleBasedStateMachine):
         self.now += seconds
         self.advance()
 
+    @rule(brake=st.sampled_from([0.25, 0.5, 1.0]))
+    def engine_is_busy_with_others(self, brake: float) -> None:
+        self.gate.brake = brake
+        self.advance()
+
     @rule()
     def engine_restarts(self) -> None:
-        self.gate.warm.forget()
+        self.gate.adapt(self.gate.engine)
         self.advance()
 
     @invariant()
@@ -93,6 +103,8 @@ class GateMachine(RuleBasedStateMachine):
         assert (self.gate.waiting, self.gate.running) == (len(self.waiting), len(self.running))
         assert self.gate.in_flight == sum(ticket.cost for ticket in self.running)
         assert self.gate.waiting_bytes == sum(ticket.work.bytes for ticket in self.waiting)
+        assert len(self.waiting) <= 12
+        assert self.gate.waiting_bytes <= 200
 
     @invariant()
     def cost_is_within_budget_unless_one_runs_alone(self) -> None:
@@ -120,7 +132,8 @@ class GateMachine(RuleBasedStateMachine):
             head = min(able, key=self.waiting.index)
             cost = self.gate.price(head.work)
             assert cost
-            assert self.gate.in_flight + cost > self.gate.capacity
+            brake = self.gate.brake if self.policy == "budget" else 1.0
+            assert self.gate.in_flight + cost > brake * self.gate.capacity
 
 
 class TurnsMachine(GateMachine):
