@@ -1,6 +1,8 @@
 import sys
 from functools import cache
 
+import pytest
+
 from decision_proxy.embedded.environment import ensure_environment
 from decision_proxy.embedded.home import default_home
 from decision_proxy.embedded.models import smollm2
@@ -12,6 +14,13 @@ NAMES = (
     "qwen3", "llama3", "llama3_1", "llama2", "gemma3", "gpt4o", "gptoss", "deepseek_v3", "smollm2",
     "claude", "gemini",
 )  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tokenizers_are_here() -> None:
+    """A first set-up takes minutes, which no test's own time limit should have to allow for."""
+    for name in NAMES:
+        real_tokenizer(name)
 
 
 @cache
