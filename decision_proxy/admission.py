@@ -1,23 +1,37 @@
-"""From a decision to its answers: CPU work in a bounded pool, then the reads.
+"""Who may hold what, and for how long: the async shell around the gate, and all other bounds.
 
-The gate will stand between the two.
+Whatever is taken here is given back exactly once, however the coroutine that took it ends.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import logging
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from http import HTTPStatus
-from secrets import token_hex
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from decision_proxy.errors import UpstreamRefused, UpstreamUnavailable
-from decision_proxy.questions import Answer, Decision
-from decision_proxy.reads.next_token import Plan
-from decision_proxy.reads.served import Model, Served
-from decision_proxy.upstream.reads import ReadClient, ReadContext, ReadResult
+from decision_proxy.errors import DeadlineExceeded, Overloaded, ProxyError, UpstreamUnavailable
+from decision_proxy.gate import Gate, Outcome, Refusal, Ticket, Work
+from decision_proxy.upstream.engine import EngineLoad
 
 Result = TypeVar("Result")
+
+DRAINING = "The proxy is shutting down."
+MOST_JITTER = 1.5
+WATCH_S = 2.0
+STALE_S = 10.0
+FULL_CACHE = 0.95
+LEAST_BRAKE = 0.25
+
+log = logging.getLogger(__name__)
+
+
+def loop_time() -> float:
+    """The clock of the gate, and of all deadlines: the running event loop's, in seconds."""
+    return asyncio.get_running_loop().time()
 
 
 class Workers:
@@ -51,7 +65,7 @@ class Closing:
 
     async def reached(self) -> NoReturn:
         await self._event.wait()
-        raise UpstreamUnavailable("The proxy is shutting down.")
+        raise UpstreamUnavailable(DRAINING)
 
 
 async def first(
@@ -73,47 +87,172 @@ async def first(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    model: str
-    plan: Plan
-    results: list[ReadResult]
-    by: Model
+@asynccontextmanager
+async def within(
+    deadline_s: float, doing: str, error: type[ProxyError] = DeadlineExceeded
+) -> AsyncIterator[None]:
+    """`deadline_s`: on the event loop's clock. Raises `error`, which says what was being done.
 
-    def answers(self) -> list[Answer]:
-        """CPU work that grows with the number of options."""
-        return self.by.family.answers(self.plan, self.results)
-
-
-class Decider:
-    def __init__(self, served: Served, reads: ReadClient, workers: Workers) -> None:
-        self.served = served
-        self.workers = workers
-        self._reads = reads
-
-    async def decide(self, decision: Decision, headers: Mapping[str, str]) -> Decided:
-        """`headers`: what travels with every read (authorization, trace context)."""
-        model = self.served.current()
-        name = model.name_of(decision.model)
-        plan = await self.workers.run(lambda: model.family.plan(decision))
-        context = ReadContext(
-            model=name,
-            request_id=f"{decision.id}-{token_hex(4)}",
-            cache_salt=decision.cache_salt,
-            priority=decision.priority,
-            headers=headers,
-        )
-        try:
-            results = await self._reads.read(
-                plan.reads, context, takes_lists=model.upstream.takes_lists
-            )
-        except UpstreamRefused as refused:
-            if refused.status != HTTPStatus.NOT_FOUND:
-                raise
-            # The name was right a moment ago: vLLM came back with another model.
-            self.served.doubt()
-            raise UpstreamUnavailable("vLLM is changing its model.") from refused
-        except UpstreamUnavailable:
-            self.served.doubt()
+    What runs inside is cancelled first.
+    """
+    timeout = asyncio.timeout_at(None if math.isinf(deadline_s) else deadline_s)
+    try:
+        async with timeout:
+            yield
+    except TimeoutError:
+        if not timeout.expired():
             raise
-        return Decided(name, plan, results, model)
+        raise error(f"The time for this decision was over while {doing}.") from None
+
+
+class Room:
+    """Bytes that the bodies of all requests together may hold."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.held_bytes = 0
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """Gives what takes bytes, and raises Overloaded where none are left; all come back."""
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            if self.held_bytes + size > self.most_bytes:
+                raise Overloaded(
+                    "Too many bytes of other requests are held.", retry_after_s=_jittered(1.0)
+                )
+            self.held_bytes += size
+            taken += size
+
+        try:
+            yield take
+        finally:
+            self.held_bytes -= taken
+
+
+class Admission:
+    """The gate, for coroutines. Its clock must be `loop_time`."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self._waiters: dict[Ticket, asyncio.Future[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def turn(
+        self, work: Work, *, deadline_s: float = math.inf
+    ) -> AsyncIterator[Callable[[], None]]:
+        """Waits until `work` may run, and holds its place until the block ends, however it does.
+
+        Gives what to call when a first read was answered. Raises Overloaded, DeadlineExceeded,
+        and UpstreamUnavailable once `drain` was called.
+        """
+        ticket = self._arrived(work, deadline_s)
+        served = False
+        try:
+            await self._admitted(ticket)
+            yield partial(self._computed, ticket)
+            served = True
+        finally:
+            self.gate.leave(ticket, served=served)
+            self.advance()
+
+    def drain(self) -> None:
+        """Who waits is told to go elsewhere, and so is everybody who comes."""
+        self._wake(self.gate.drain())
+
+    def advance(self) -> None:
+        """To be called after each change of the gate."""
+        self._wake(self.gate.advance())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_s = self.gate.next_deadline_s()
+        if not math.isinf(deadline_s):
+            self._timer = asyncio.get_running_loop().call_at(deadline_s, self.advance)
+
+    def _wake(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            waiter = self._waiters.pop(ticket)
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _arrived(self, work: Work, deadline_s: float) -> Ticket:
+        try:
+            return self.gate.arrive(work, deadline_s=deadline_s)
+        except Refusal as refusal:
+            raise _refused(refusal) from None
+
+    async def _admitted(self, ticket: Ticket) -> None:
+        self._waiters[ticket] = waiter = asyncio.get_running_loop().create_future()
+        self.advance()
+        try:
+            await waiter
+        finally:
+            self._waiters.pop(ticket, None)
+        if ticket.outcome is Outcome.EXPIRED:
+            raise DeadlineExceeded("The time for this decision was over while it waited its turn.")
+        if ticket.outcome is Outcome.DRAINED:
+            raise UpstreamUnavailable(DRAINING)
+
+    def _computed(self, ticket: Ticket) -> None:
+        self.gate.computed(ticket)
+        self.advance()
+
+
+def _refused(refusal: Refusal) -> ProxyError:
+    retry_after_s = _jittered(refusal.retry_after_s)
+    if refusal.outcome is Outcome.DRAINED:
+        return UpstreamUnavailable(DRAINING, retry_after_s=retry_after_s)
+    if refusal.outcome is Outcome.REJECTED_FULL:
+        return Overloaded("Too many decisions wait for their turn.", retry_after_s=retry_after_s)
+    return Overloaded(
+        "This decision's turn would come after its deadline.", retry_after_s=retry_after_s
+    )
+
+
+def _jittered(seconds: float) -> int:
+    """Whole seconds, 1 to 60, so that not everybody comes back at once."""
+    spread = random.uniform(1.0, MOST_JITTER)  # noqa: S311 - nothing secret
+    return max(1, min(60, math.ceil(seconds * spread)))
+
+
+class Brake:
+    """Lets fewer tokens into vLLM while more than our own work keeps it busy.
+
+    Every WATCH_S its load is looked at. When requests wait that are not ours, or the KV cache is
+    nearly full, half of the budget goes, down to LEAST_BRAKE of it; otherwise LEAST_BRAKE of it
+    comes back. A load that is STALE_S old says nothing, and the whole budget holds again.
+    """
+
+    def __init__(
+        self, admission: Admission, look: Callable[[], Awaitable[EngineLoad | None]]
+    ) -> None:
+        self.load: EngineLoad | None = None
+        self._admission = admission
+        self._look = look
+        self._seen_s = -math.inf
+
+    @property
+    def is_stale(self) -> bool:
+        return loop_time() - self._seen_s > STALE_S
+
+    async def watch(self) -> NoReturn:
+        while True:
+            ours = self._admission.gate.reads_running
+            load = await self._look()
+            self._apply(load, max(ours, self._admission.gate.reads_running))
+            await asyncio.sleep(WATCH_S)
+
+    def _apply(self, load: EngineLoad | None, ours: int) -> None:
+        gate = self._admission.gate
+        if load is not None:
+            self.load, self._seen_s = load, loop_time()
+            busy = load.waiting > ours or load.cache_use > FULL_CACHE
+            gate.brake = max(LEAST_BRAKE, gate.brake / 2) if busy else gate.brake + LEAST_BRAKE
+        if self.is_stale:
+            gate.brake = 1.0
+        gate.brake = min(1.0, gate.brake)
+        self._admission.advance()

@@ -8,6 +8,9 @@ ProxyError
 │   ├── NoSuchMethod            405
 │   └── ModelNotFound           404
 ├── UnsuitableModel             501  this model cannot answer this way; says which label and why
+├── BodyTooSlow                 408  the client did not send its body in time
+├── Overloaded                  429  too many decisions wait; Retry-After says when to come again
+├── DeadlineExceeded            504  the decision's own time was over; says where it was then
 ├── InternalError               500  nobody foresaw this; the log has the traceback
 └── UpstreamError
     ├── UpstreamRefused         4xx  vLLM refused a read; its own status and words
@@ -83,6 +86,24 @@ class ModelNotFound(RequestError):
 class UnsuitableModel(ProxyError):
     status = 501
     type = "NotImplementedError"
+
+
+class Overloaded(ProxyError):
+    status = 429
+    type = "TooManyRequestsError"
+    retryable = True
+
+
+class BodyTooSlow(ProxyError):
+    status = 408
+    type = "RequestTimeoutError"
+    retryable = True
+
+
+class DeadlineExceeded(ProxyError):
+    status = 504
+    type = "GatewayTimeoutError"
+    retryable = True
 
 
 class InternalError(ProxyError):

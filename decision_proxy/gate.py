@@ -160,6 +160,10 @@ class Gate:
     def running(self) -> int:
         return len(self._running)
 
+    @property
+    def reads_running(self) -> int:
+        return sum(ticket.work.questions for ticket in self._running)
+
     def adapt(self, engine: Engine) -> None:
         """The engine was started, maybe as another: its cache is cold."""
         self.engine = engine

@@ -40,6 +40,15 @@ def _text_file(path: Path) -> Path:
     return path
 
 
+def _one(workers: int) -> int:
+    if workers != 1:
+        raise ValueError(
+            "must be 1: one process holds the one gate where decisions take turns, and each more "
+            "would let as much again into vLLM at a time; it scales by --prompt-threads instead"
+        )
+    return workers
+
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -56,6 +65,13 @@ class Limits(Group):
     )
     body_bytes: Annotated[int, Field(ge=1024)] = Field(
         64 * MIB, description="Largest request body, in bytes."
+    )
+    bodies_bytes: Annotated[int, Field(ge=1024)] = Field(
+        1024 * MIB, description="Request bodies held at a time, in bytes; more are answered 429."
+    )
+    deadline_s: Seconds = Field(
+        600.0,
+        description="Seconds a decision may take; a request says less with x-decision-timeout-s.",
     )
 
 
@@ -84,6 +100,40 @@ class Reads(Group):
     timeout_s: Seconds = Field(600.0, description="Seconds to wait for the answer of one read.")
     keepalive_s: Annotated[float, Field(ge=0, le=4)] = Field(
         2.0, description="Seconds an idle connection is kept; vLLM closes its own after 5."
+    )
+
+
+class Gate(Group):
+    policy: Literal["off", "turns", "budget"] = Field(
+        "budget",
+        description="How big decisions take turns: not at all, `slots` at a time, or by a budget "
+        "of tokens that vLLM has not cached.",
+    )
+    slots: Annotated[int, Field(ge=1, le=1024)] = Field(
+        2, description="Big decisions that read at a time under policy turns."
+    )
+    budget_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Uncached tokens in vLLM at a time under policy budget; by default 4 steps of "
+        "its engine.",
+    )
+    max_batched_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="vLLM's --max-num-batched-tokens; by default what vLLM says, else 8192.",
+    )
+    prefix_caching: bool | None = Field(
+        None, description="Whether vLLM caches prefixes; by default what vLLM says, else true."
+    )
+    priority_scheduling: bool | None = Field(
+        None,
+        description="Whether vLLM has --scheduling-policy priority, which ends policy turns; by "
+        "default what vLLM says, else false.",
+    )
+    waiting: Annotated[int, Field(ge=0)] = Field(
+        1024, description="Most decisions that wait for their turn; more are answered 429."
+    )
+    waiting_bytes: Annotated[int, Field(ge=0)] = Field(
+        512 * MIB, description="Most memory of decisions that wait for their turn, in bytes."
     )
 
 
@@ -121,6 +171,10 @@ class Settings(BaseSettings):
     shutdown_s: Seconds = Field(
         25.0, description="Seconds that running decisions get to end after SIGTERM or Ctrl-C."
     )
+    workers: Annotated[int, AfterValidator(_one)] = Field(
+        1, description="Processes; only 1 is possible, as all decisions share one gate."
+    )
     limits: Limits = Field(default_factory=Limits)
     prompt: Prompt = Field(default_factory=Prompt)
+    gate: Gate = Field(default_factory=Gate)
     reads: Reads = Field(default_factory=Reads)

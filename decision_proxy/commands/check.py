@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from jinja2 import TemplateError
 from rich.console import Console
 from rich.markup import escape
 
-from decision_proxy.admission import Decider, Workers
+from decision_proxy.admission import Admission, Workers, loop_time
 from decision_proxy.errors import ProxyError
+from decision_proxy.gate import Engine, Gate
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.prompts import Prompts
 from decision_proxy.prompt.tokenizer import Tokenizer, TokenizerError
 from decision_proxy.questions import Decision, Kind, Option, Question
+from decision_proxy.reads.decider import Decider
 from decision_proxy.reads.next_token import NextToken
 from decision_proxy.reads.served import Model, Served, build
 from decision_proxy.settings import Settings
@@ -169,7 +172,8 @@ async def _read(settings: Settings, served: Served, model: Model) -> Finding:
     workers = Workers(1)
     try:
         async with ReadClient(str(settings.upstream), settings.reads) as reads:
-            decided = await Decider(served, reads, workers).decide(decision, headers)
+            decider = Decider(served, reads, workers, Admission(Gate("off", Engine(), loop_time)))
+            decided = await decider.decide(decision, headers, deadline_s=math.inf)
     finally:
         workers.close()
     answer = decided.answers()[0]

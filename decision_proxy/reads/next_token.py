@@ -1,10 +1,12 @@
 """Models that answer with the reply's first token: one prompt and one read for each question."""
 
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from decision_proxy.errors import RequestError
+from decision_proxy.gate import Work
 from decision_proxy.prompt.labels import Labels
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.prompts import Prompts
@@ -12,6 +14,10 @@ from decision_proxy.prompt.splice import Spliced
 from decision_proxy.questions import Answer, Decision, label_softmax
 from decision_proxy.reads.wording import question_text
 from decision_proxy.upstream.reads import Prompt, Read, ReadResult
+from decision_proxy.upstream.warm_blocks import block_keys
+
+# An id of 4 bytes, its digits and a comma, and an object of its own in a tail.
+BYTES_PER_TOKEN = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,22 @@ class Plan:
     reads: tuple[Read, ...]
     input_tokens: tuple[int, ...]
     spliced: Spliced
+
+    def work(self, *, scope: Hashable) -> Work:
+        """What the engine will have to do; prompts of another `scope` share no cache with it."""
+        shared = [piece.ids for piece in self.spliced.shared]
+        tails = self.spliced.tails
+        if len(tails) == 1:
+            shared, tails = [*shared, array("I", tails[0])], ()
+        own_tokens = sum(map(len, tails))
+        shared_tokens = sum(map(len, shared))
+        return Work(
+            questions=len(self.reads),
+            shared_tokens=shared_tokens,
+            own_tokens=own_tokens,
+            blocks=block_keys(scope, shared),
+            bytes=BYTES_PER_TOKEN * (shared_tokens + own_tokens),
+        )
 
 
 class NextToken:

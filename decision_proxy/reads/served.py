@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -81,10 +81,20 @@ class Trouble:
 
 
 class Served:
-    """`current` gives the model, or raises what a client should be told while there is none."""
+    """`current` gives the model, or raises what a client should be told while there is none.
 
-    def __init__(self, settings: Settings, prompts: Prompts) -> None:
+    `found` is called for each server that is found: a new one, another, or one that came back.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        prompts: Prompts,
+        *,
+        found: Callable[[Upstream], None] = lambda _upstream: None,
+    ) -> None:
         self.settings = settings
+        self._found = found
         self.prompts = prompts
         self.model: Model | None = None
         self.trouble = Trouble("vLLM has not been reached yet.")
@@ -124,6 +134,7 @@ class Served:
         self.model = await self._find()
         if known is None or known.upstream != self.model.upstream:
             log.info("ready: %s at %s", self.model.name, self.settings.upstream)
+            self._found(self.model.upstream)
 
     def _lose(self, error: ProxyError) -> None:
         if self.model is not None or error.message != self.trouble.message:

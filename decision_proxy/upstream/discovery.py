@@ -27,6 +27,7 @@ from decision_proxy.upstream.completions import (
     batches,
     request_body,
 )
+from decision_proxy.upstream.engine import NOTHING_SAID, EngineFacts, engine_facts
 from decision_proxy.upstream.reads import MOST_IDS, PATH
 
 NO_SUCH_ROUTE: Final = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
@@ -53,6 +54,7 @@ class Upstream:
     version: str | None
     takes_lists: bool
     logprobs_fault: str | None = None
+    engine: EngineFacts = NOTHING_SAID
 
     @property
     def logprobs_ok(self) -> bool:
@@ -61,17 +63,18 @@ class Upstream:
 
 async def discover(base_url: str, *, api_key: str | None, settings: ReadSettings) -> Upstream:
     """Raises UpstreamUnavailable while vLLM loads, UpstreamRefused when it wants another key."""
-    headers = _authorization(api_key)
+    headers = authorization(api_key)
     async with Channel(base_url, settings) as channel:
         try:
             models = _models(await channel.get("v1/models", headers))
             takes_lists, fault = await _probe(channel, models[0].name, headers)
             version = await _version(channel, headers)
+            engine = await engine_facts(channel, headers)
         except UpstreamOverloaded as busy:
             raise UpstreamUnavailable(f"vLLM is not ready: {busy.message}") from busy
         except UpstreamRefused as refused:
             raise _with_advice(refused) from None
-    return Upstream(models, version, takes_lists, fault)
+    return Upstream(models, version, takes_lists, fault, engine)
 
 
 async def served_models(
@@ -79,7 +82,7 @@ async def served_models(
 ) -> tuple[ServedModel, ...]:
     """Base models first. One small request, to see whether the server is still what it was."""
     async with Channel(base_url, settings) as channel:
-        return _models(await channel.get("v1/models", _authorization(api_key)))
+        return _models(await channel.get("v1/models", authorization(api_key)))
 
 
 async def server_prompt_ids(
@@ -107,7 +110,7 @@ async def server_prompt_ids(
 
     async with Channel(base_url, settings) as channel:
         try:
-            answer = await channel.post("tokenize", make_body, _authorization(api_key))
+            answer = await channel.post("tokenize", make_body, authorization(api_key))
         except UnsuitableModel:
             return None
         except UpstreamRefused as refused:
@@ -187,7 +190,7 @@ async def _version(channel: Channel, headers: Mapping[str, str]) -> str | None:
     return version if isinstance(version, str) else None
 
 
-def _authorization(api_key: str | None) -> dict[str, str]:
+def authorization(api_key: str | None) -> dict[str, str]:
     return {} if api_key is None else {"authorization": f"Bearer {api_key}"}
 
 

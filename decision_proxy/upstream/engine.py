@@ -20,6 +20,9 @@ class EngineFacts:
     kv_tokens: int | None = None
 
 
+NOTHING_SAID = EngineFacts()
+
+
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
     """Requests that run and wait in the engine, and the share of its KV cache in use, 0 to 1."""
@@ -42,6 +45,11 @@ async def engine_facts(channel: Channel, headers: dict[str, str]) -> EngineFacts
         priority_scheduling=None if policy is None else policy == "priority",
         kv_tokens=_count(cache.get("kv_cache_size_tokens")) or _blocks(cache),
     )
+
+
+async def look(channel: Channel, headers: dict[str, str]) -> EngineLoad | None:
+    """Never fails: None where vLLM does not say in time."""
+    return engine_load(await _text(channel, "metrics", headers))
 
 
 def engine_load(metrics: str) -> EngineLoad | None:

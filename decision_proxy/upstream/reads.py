@@ -71,9 +71,14 @@ class ReadClient:
         await self._channel.__aexit__(exc_type, exc, traceback)
 
     async def read(
-        self, reads: Sequence[Read], context: ReadContext, *, takes_lists: bool
+        self,
+        reads: Sequence[Read],
+        context: ReadContext,
+        *,
+        takes_lists: bool,
+        on_first_answer: Callable[[], None] = lambda: None,
     ) -> list[ReadResult]:
-        """One result for each read, in order.
+        """One result for each read, in order. `on_first_answer`: called ahead of all other answers.
 
         Raises one ProxyError, the first; the other requests are closed by then, so that vLLM
         drops their work. Cancelling does the same.
@@ -85,8 +90,9 @@ class ReadClient:
             big=len(reads) > FEW_READS,
         )
         headers = _forwarded(context.headers)
+        answered = _once(on_first_answer)
         answers = await _all_or_first_failure(
-            [self._ask(batch, context, headers) for batch in planned]
+            [self._ask(batch, context, headers, answered) for batch in planned]
         )
         by_read: list[dict[int, ReadResult]] = [{} for _ in reads]
         for batch, results in zip(planned, answers, strict=True):
@@ -95,7 +101,11 @@ class ReadClient:
         return [merged([found[start] for start in sorted(found)]) for found in by_read]
 
     async def _ask(
-        self, batch: Batch, context: ReadContext, headers: Mapping[str, str]
+        self,
+        batch: Batch,
+        context: ReadContext,
+        headers: Mapping[str, str],
+        answered: Callable[[], None],
     ) -> list[ReadResult]:
         async def make_body() -> list[bytes]:
             request_id = f"{context.request_id}-{next(self._numbers)}"
@@ -104,7 +114,17 @@ class ReadClient:
             )
 
         answer = await self._channel.post(PATH, make_body, headers)
+        answered()
         return await _off_loop(lambda: batch_results(batch, answer), big=len(answer) > SMALL_BYTES)
+
+
+def _once(call: Callable[[], None]) -> Callable[[], None]:
+    calls = iter([call])
+
+    def first_only() -> None:
+        next(calls, lambda: None)()
+
+    return first_only
 
 
 async def _off_loop(work: Callable[[], T], *, big: bool) -> T:

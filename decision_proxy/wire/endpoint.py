@@ -4,6 +4,7 @@ Every wait ends when the client hangs up, or when the proxy is about to.
 """
 
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from decision_proxy.admission import Closing, Decided, Decider, first
+from decision_proxy.admission import Closing, Room, first, loop_time, within
 from decision_proxy.errors import (
     BodyTooLarge,
+    BodyTooSlow,
     ClientGone,
     Dialect,
     ProxyError,
@@ -25,9 +27,12 @@ from decision_proxy.errors import (
 )
 from decision_proxy.observe.unexpected import as_internal_error
 from decision_proxy.questions import Answer, Decision
+from decision_proxy.reads.decider import Decided, Decider
+from decision_proxy.settings import Limits
 from decision_proxy.wire.body import parse_body
 from decision_proxy.wire.responses import error_response, json_response, request_id
 
+TIMEOUT = "x-decision-timeout-s"
 FORWARDED = ("authorization", "traceparent", "tracestate")
 # What is smaller takes less time here than a worker thread needs to start on it.
 SMALL_BODY_BYTES = 16 * 1024
@@ -49,11 +54,16 @@ class WireRequest(Protocol):
 
 @dataclass
 class Exchange:
-    """`request_id`: the header's, until the body has been read and names another."""
+    """`request_id`: the header's, until the body has been read and names another.
+
+    `take`: counts the body's bytes. `deadline_s`: on the event loop's clock.
+    """
 
     path: str
     headers: Headers
     request_id: str
+    take: Callable[[int], None]
+    deadline_s: float = math.inf
 
     @property
     def closes(self) -> bool:
@@ -72,34 +82,45 @@ class Endpoint:
         parse: Callable[[dict[str, Any]], WireRequest],
         decider: Decider,
         closing: Closing,
+        room: Room,
         *,
         dialect: Dialect,
-        max_body_bytes: int,
+        limits: Limits,
     ) -> None:
         self._parse = parse
         self._decider = decider
         self._closing = closing
+        self._room = room
         self._dialect: Dialect = dialect
-        self._max_body_bytes = max_body_bytes
+        self._limits = limits
+        self._max_body_bytes = limits.body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        exchange = Exchange(scope["path"], headers, request_id(headers.get("x-request-id")))
-        try:
-            body = await first(self._whole_body(exchange, receive), self._closing.reached())
-            response = await first(
-                self._respond(body, exchange), _disconnected(receive), self._closing.reached()
+        with self._room.share() as take:
+            exchange = Exchange(
+                scope["path"], headers, request_id(headers.get("x-request-id")), take
             )
-        except ClientGone:
-            log.debug("client gone: %s", exchange.request_id)
-            return
-        except ProxyError as error:
-            response = error_response(error, self._dialect, exchange.request_id)
+            try:
+                response = await self._answered(exchange, receive)
+            except ClientGone:
+                log.debug("client gone: %s", exchange.request_id)
+                return
+            except ProxyError as error:
+                response = error_response(error, self._dialect, exchange.request_id)
         await response(scope, receive, send)
+
+    async def _answered(self, exchange: Exchange, receive: Receive) -> Response:
+        exchange.deadline_s = loop_time() + _patience_s(exchange.headers, self._limits.deadline_s)
+        body = await first(self._whole_body(exchange, receive), self._closing.reached())
+        return await first(
+            self._respond(body, exchange), _disconnected(receive), self._closing.reached()
+        )
 
     async def _whole_body(self, exchange: Exchange, receive: Receive) -> list[bytes]:
         try:
-            return await self._body(exchange, receive)
+            async with within(exchange.deadline_s, "its body was received", BodyTooSlow):
+                return await self._body(exchange, receive)
         except BodyTooLarge:
             if exchange.closes:
                 await _discard(receive, DISCARDED_BODIES * self._max_body_bytes)
@@ -117,6 +138,7 @@ class Endpoint:
             size += len(chunk)
             if size > self._max_body_bytes:
                 raise self._too_large()
+            exchange.take(len(chunk))
             chunks.append(chunk)
         return chunks
 
@@ -131,7 +153,9 @@ class Endpoint:
             if request.request_id and not exchange.headers.get("x-request-id"):
                 exchange.request_id = request_id(request.request_id)
             decision = request.decision(f"decision-{exchange.request_id}")
-            decided = await self._decider.decide(decision, exchange.forwarded)
+            decided = await self._decider.decide(
+                decision, exchange.forwarded, deadline_s=exchange.deadline_s
+            )
             few = len(decision.questions) <= FEW_QUESTIONS
             answer = await run(lambda: _written(request, decision.id, decided), here=few)
             return json_response(answer, exchange.request_id)
@@ -145,6 +169,20 @@ def _written(request: WireRequest, decision_id: str, decided: Decided) -> bytes:
     return orjson.dumps(
         request.answer(decision_id, decided.model, answers, created=int(time.time()))
     )
+
+
+def _patience_s(headers: Headers, most_s: float) -> float:
+    """Seconds that this request may take. Raises RequestError."""
+    given = headers.get(TIMEOUT)
+    if given is None:
+        return most_s
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise RequestError(f"{TIMEOUT} must be a number of seconds above 0", param=TIMEOUT)
+    return min(seconds, most_s)
 
 
 def _check_headers(headers: Headers) -> None:
