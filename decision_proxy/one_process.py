@@ -31,7 +31,7 @@ def workers_asked(arguments: Sequence[str], environment: Mapping[str, str]) -> i
     """The most processes that a server's command line or environment asks for; 1 if none does."""
     words = [*shlex.split(environment.get("GUNICORN_CMD_ARGS", "")), *arguments]
     said = [environment.get(name, "") for name in VARIABLES]
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         for flag in FLAGS:
             if word == flag:
                 said.append(following)
