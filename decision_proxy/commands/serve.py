@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """Ends with 0 after a signal: running decisions get `shutdown_s`, or until a second signal."""
+    """Ends with 0 after a signal: who waits is sent away at once, running decisions get
+    `shutdown_s`, or until a second signal."""
 
     def __init__(self, app: Starlette, settings: Settings) -> None:
         super().__init__(
@@ -47,6 +48,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.drain()
         asyncio.get_running_loop().call_later(self._shutdown_s, self._app.state.closing.set)
         await super().shutdown(sockets)
 

@@ -85,6 +85,7 @@ async def talk(proxy: Proxy, raw: bytes) -> Reply:
     return await answer(reader, writer)
 
 
+STATE = b"GET /-/state HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 NOT_HTTP = {
     "garbage": b"\x16\x03\x01 garbage\r\n\r\n",
     "two lengths": request(head="Content-Length: 1\r\nContent-Length: 2\r\n"),
@@ -158,6 +159,28 @@ async def test_what_runs_at_the_end_is_still_answered(vllm: FakeVllm, number: in
         assert (await answer(reader, writer)).status == 200
         assert await proxy.ends() == 0
     assert "Traceback" not in "".join(proxy.log)
+
+
+async def test_who_waits_for_its_turn_at_the_end_is_sent_away_at_once(vllm: FakeVllm) -> None:
+    release = asyncio.Event()
+    gate = ("--gate-policy", "turns", "--gate-slots", "1", "--gate-max-batched-tokens", "16")
+    async with serving(vllm.url, *gate) as proxy:
+        await proxy.says("ready: tiny")
+        vllm.every_read = faults.held(release)
+        reads = len(vllm.reads)
+        first, second = await proxy.connect(), await proxy.connect()
+        first[1].write(request(systemone(3)))
+        await vllm.until(lambda: len(vllm.reads) == reads + 1)
+        second[1].write(request(systemone(3)))
+        while not json.loads((await talk(proxy, STATE)).raw)["gate"]["waiting"]:
+            pass
+        proxy.process.send_signal(signal.SIGTERM)
+        sent_away = await answer(*second)
+        assert (sent_away.status, sent_away.message) == (503, "The proxy is shutting down.")
+        release.set()
+        assert (await answer(*first)).status == 200
+        assert await proxy.ends() == 0
+    assert len(vllm.reads) == reads + 1
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["time is up", "a second signal"])

@@ -77,6 +77,7 @@ class FakeVllm:
     models: Sequence[Model] = (Model(),)
     api_key: str | None = None
     version: str | None = "0.33.0"
+    metrics: str | None = None
     takes_lists: bool = True
     answers_logits: bool = False
     ready: bool = True
@@ -97,6 +98,7 @@ class FakeVllm:
         app = web.Application(client_max_size=1 << 30, middlewares=[self._record])
         app.router.add_get("/health", self._health)
         app.router.add_get("/version", self._version)
+        app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/v1/completions", self._completions)
@@ -194,6 +196,9 @@ class FakeVllm:
         if self.version is None:
             return not_found()
         return web.json_response({"version": self.version})
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return not_found() if self.metrics is None else web.Response(text=self.metrics)
 
     async def _models(self, _request: web.Request) -> web.Response:
         cards: list[dict[str, Any]] = [
