@@ -13,12 +13,15 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from anyio import CapacityLimiter, to_process
+
 from decision_proxy.errors import DeadlineExceeded, Overloaded, ProxyError, UpstreamUnavailable
 from decision_proxy.gate import Gate, Outcome, Refusal, Ticket, Work
 from decision_proxy.upstream.engine import EngineLoad
 
 Result = TypeVar("Result")
 
+PROCESSES = 2
 DRAINING = "The proxy is shutting down."
 MOST_JITTER = 1.5
 WATCH_S = 2.0
@@ -35,20 +38,25 @@ def loop_time() -> float:
 
 
 class Workers:
-    """Threads for parsing, rendering and tokenizing.
+    """Threads for parsing, rendering and tokenizing, and processes for what would stop all threads.
 
     Work whose client has gone leaves the queue; work that runs keeps its thread until it ends, so
-    the pool stays bounded.
+    the pool stays bounded, or ends with its process.
     """
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="prompt")
+        self._processes = CapacityLimiter(PROCESSES)
 
     async def run(self, work: Callable[[], Result], *, here: bool = False) -> Result:
         """`here`: without a thread, for work that is shorter than the way to one."""
         if here:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def run_apart(self, work: Callable[[], Result]) -> Result:
+        """For C code that keeps the interpreter lock; `work` and its result must be picklable."""
+        return await to_process.run_sync(work, cancellable=True, limiter=self._processes)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import orjson
@@ -36,6 +37,8 @@ TIMEOUT = "x-decision-timeout-s"
 FORWARDED = ("authorization", "traceparent", "tracestate")
 # What is smaller takes less time here than a worker thread needs to start on it.
 SMALL_BODY_BYTES = 16 * 1024
+# JSON is parsed in C, where 1 MiB stops all threads for up to 30 ms.
+BIG_BODY_BYTES = 1024 * 1024
 FEW_QUESTIONS = 32
 LONGEST_LENGTH = 20
 DISCARDED_BODIES = 4
@@ -147,9 +150,8 @@ class Endpoint:
 
     async def _respond(self, body: list[bytes], exchange: Exchange) -> Response:
         with as_internal_error(f"POST {exchange.path} ({exchange.request_id!r})"):
-            run = self._decider.workers.run
-            small = sum(map(len, body)) <= SMALL_BODY_BYTES
-            request = await run(lambda: self._read(body), here=small)
+            request = await self._read(body)
+            body.clear()
             if request.request_id and not exchange.headers.get("x-request-id"):
                 exchange.request_id = request_id(request.request_id)
             decision = request.decision(f"decision-{exchange.request_id}")
@@ -157,11 +159,23 @@ class Endpoint:
                 decision, exchange.forwarded, deadline_s=exchange.deadline_s
             )
             few = len(decision.questions) <= FEW_QUESTIONS
-            answer = await run(lambda: _written(request, decision.id, decided), here=few)
+            answer = await self._decider.workers.run(
+                lambda: _written(request, decision.id, decided), here=few
+            )
             return json_response(answer, exchange.request_id)
 
-    def _read(self, body: list[bytes]) -> WireRequest:
-        return self._parse(parse_body(b"".join(body), max_bytes=self._max_body_bytes))
+    async def _read(self, body: list[bytes]) -> WireRequest:
+        size = sum(map(len, body))
+        read = partial(_read, self._parse, body, self._max_body_bytes)
+        if size > BIG_BODY_BYTES:
+            return await self._decider.workers.run_apart(read)
+        return await self._decider.workers.run(read, here=size <= SMALL_BODY_BYTES)
+
+
+def _read(
+    parse: Callable[[dict[str, Any]], WireRequest], body: list[bytes], max_bytes: int
+) -> WireRequest:
+    return parse(parse_body(b"".join(body), max_bytes=max_bytes))
 
 
 def _written(request: WireRequest, decision_id: str, decided: Decided) -> bytes:
