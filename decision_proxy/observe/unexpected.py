@@ -1,4 +1,8 @@
-"""Where exceptions that nobody foresaw end: the only `except Exception` around our own work."""
+"""Where exceptions that nobody foresaw end: the only `except Exception` around our own work.
+
+Two more stand around the work of others, which may raise anything: rendering a chat template
+(`prompt.template`) and loading a tokenizer's files (`prompt.tokenizer`).
+"""
 
 import logging
 from collections.abc import Iterator

@@ -37,7 +37,9 @@ class Labels:
 def find_labels(tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]) -> Labels:
     """`prompts`: ids of at least two chats that differ in their content only, the shortest first.
 
-    Its ids are what vLLM looks at; what all prompts end with is what every prompt must end with.
+    The first one's ids after its last added token are what vLLM looks at. What all prompts end with
+    reaches further back, and is what every prompt must end with: where an added token is the last,
+    vLLM looks at nothing, but other chat options may still end the prompt in another way.
     """
     context = _after_added(prompts[0], tokenizer.added_ids)
     text = tokenizer.decode(context)
@@ -45,7 +47,7 @@ def find_labels(tokenizer: Tokenizer, prompts: Sequence[Sequence[int]]) -> Label
     unsuitable: dict[Kind, Mapping[str, str]] = {}
     for kind in Kind:
         ids[kind], unsuitable[kind] = _label_ids(tokenizer, context, text, kind.labels)
-    return Labels(tuple(_common_tail(prompts, len(context))), ids, unsuitable)
+    return Labels(tuple(_common_tail(prompts)), ids, unsuitable)
 
 
 def _after_added(ids: Sequence[int], added: frozenset[int]) -> list[int]:
@@ -53,11 +55,11 @@ def _after_added(ids: Sequence[int], added: frozenset[int]) -> list[int]:
     return list(ids[start:])
 
 
-def _common_tail(prompts: Sequence[Sequence[int]], longest: int) -> list[int]:
-    """The last ids, at most `longest` of them, as far back as all prompts agree."""
+def _common_tail(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """The last ids, as far back as all prompts agree."""
     tail: list[int] = []
     for ids in zip(*map(reversed, prompts), strict=False):
-        if len(tail) == longest or len(set(ids)) > 1:
+        if len(set(ids)) > 1:
             break
         tail.append(ids[0])
     return tail[::-1]

@@ -59,7 +59,9 @@ class Seams:
     def __init__(self, tokenizer: Json, added: AddedTokens) -> None:
         self.added = added
         model = tokenizer["model"]
-        self._unknown = model.get("vocab", {}).get(model.get("unk_token"), -1)
+        self._unknown = (
+            model["vocab"].get(model.get("unk_token"), -1) if model["type"] == "BPE" else -1
+        )
         self.unprovable = _objection(tokenizer)
         if self.unprovable is None and 2 * added.longest > OVERLAP_CHARS:
             self.unprovable = f"an added token of {added.longest} characters"

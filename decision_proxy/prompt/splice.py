@@ -88,8 +88,14 @@ class Spliced:
     def ends_with(self, ending: Sequence[int]) -> list[bool]:
         """For each prompt, whether its last ids are `ending`."""
         wanted = list(ending)
-        last = self.shared[-1].ids[-len(wanted) :].tolist() if self.shared and wanted else []
-        return [(last + tail)[-len(wanted) :] == wanted if wanted else True for tail in self.tails]
+        last: list[int] = []
+        for piece in reversed(self.shared):
+            if len(last) >= len(wanted):
+                break
+            last = piece.ids.tolist() + last
+        return [
+            (last + tail)[len(last) + len(tail) - len(wanted) :] == wanted for tail in self.tails
+        ]
 
     def full_ids(self) -> list[list[int]]:
         shared = [i for piece in self.shared for i in piece.ids]

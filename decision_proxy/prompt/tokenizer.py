@@ -35,6 +35,34 @@ def _panics() -> Iterator[None]:
         raise RequestError(f"the tokenizer cannot read this text: {error}") from error
 
 
+@contextmanager
+def _unreadable(source: str) -> Iterator[None]:
+    """The tokenizers library raises bare Exceptions, transformers whatever its own code hits."""
+    try:
+        yield
+    except Exception as error:
+        reason = _lacking(Path(source) / "tokenizer.json") or str(error).strip().split("\n")[0]
+        raise TokenizerError(
+            f"No tokenizer could be loaded from {source!r}: {reason} "
+            "Give --tokenizer the folder with tokenizer.json and tokenizer_config.json "
+            "of the model that vLLM serves."
+        ) from error
+
+
+def _lacking(path: Path) -> str | None:
+    """What every tokenizer.json must have and this one has not."""
+    try:
+        file = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(file, dict):
+        return "tokenizer.json is no JSON object."
+    model = file.get("model")
+    if not isinstance(model, dict):
+        return "tokenizer.json lacks 'model'."
+    return None if "vocab" in model else "tokenizer.json lacks 'vocab' in its 'model'."
+
+
 class Tokenizer:
     """Encodes without special tokens, truncation or padding, as vLLM encodes a rendered chat."""
 
@@ -49,15 +77,10 @@ class Tokenizer:
     @classmethod
     def load(cls, source: str, *, chat_template: Path | None = None) -> "Tokenizer":
         """`source`: a folder, or a name that is in the local hub cache already."""
-        try:
-            hf = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().split("\n")[0]
-            raise TokenizerError(
-                f"No tokenizer could be loaded from {source!r}: {reason} "
-                "Give --tokenizer the folder with tokenizer.json and tokenizer_config.json "
-                "of the model that vLLM serves."
-            ) from error
+        with _unreadable(source):
+            hf = AutoTokenizer.from_pretrained(
+                source, trust_remote_code=False, local_files_only=True
+            )
         if not isinstance(hf, PreTrainedTokenizerFast):
             raise TokenizerError(f"The tokenizer in {source!r} has no fast version.")
         if chat_template is not None:

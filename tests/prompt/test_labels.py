@@ -3,6 +3,7 @@ import pytest
 from decision_proxy.errors import UnsuitableModel
 from decision_proxy.prompt.labels import find_labels
 from decision_proxy.prompt.prompts import Prompts
+from decision_proxy.prompt.splice import Ids, Spliced
 from decision_proxy.questions import Kind, Option, Question
 from decision_proxy.settings import Prompt
 from tests.prompt.conftest import real_tokenizer
@@ -42,7 +43,7 @@ def test_every_label_is_found_after_the_end_of_the_prompt() -> None:
     tokenizer = small_tokenizer(small_file(*YES_NO, letters=LETTERS, tokens=(added("<x>"),)))
     prompts = [tokenizer.encode(f"<x>{content}<x>:") for content in ("x", "two words")]
     labels = find_labels(tokenizer, prompts)
-    assert labels.tail == tuple(tokenizer.encode(":"))
+    assert labels.tail == tuple(tokenizer.encode("<x>:"))
     assert labels.of(asked(Kind.CHOICE, 2)) == tuple(
         map(tokenizer.json["model"]["vocab"].get, "AB")
     )
@@ -93,4 +94,26 @@ def test_the_tail_is_no_longer_than_what_all_prompts_end_with() -> None:
     prompts = [tokenizer.encode(text) for text in ("x<x>a:", "x<x>b:")]
     assert find_labels(tokenizer, prompts).tail == tuple(tokenizer.encode(":"))
     same = [tokenizer.encode(text) for text in ("x<x>:", "yx<x>:")]
-    assert find_labels(tokenizer, same).tail == tuple(tokenizer.encode(":"))
+    assert find_labels(tokenizer, same).tail == tuple(tokenizer.encode("x<x>:"))
+
+
+ENDINGS = {
+    "qwen3": "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    "gemma3": "<end_of_turn>\n<start_of_turn>model\n",
+    "deepseek_v3": "<｜Assistant｜>",
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_the_tail_reaches_back_over_added_tokens_to_the_end_of_the_content(name: str) -> None:
+    tokenizer = real_tokenizer(name)
+    labels = Prompts(tokenizer, Prompt()).labels()
+    assert tokenizer.decode(labels.tail) == ENDINGS[name]
+
+
+def test_an_ending_may_reach_over_several_shared_pieces() -> None:
+    spliced = Spliced((Ids.of([1, 2]), Ids.of([3]), Ids.of([])), ([4], [], [5, 4]), "cut", 0)
+    assert spliced.ends_with([2, 3, 4]) == [True, False, False]
+    assert spliced.ends_with([3]) == [False, True, False]
+    assert spliced.ends_with([]) == [True, True, True]
+    assert spliced.ends_with([0, 1, 2, 3]) == [False, False, False]

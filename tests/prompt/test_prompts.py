@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Backend
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from decision_proxy.errors import RequestError
 from decision_proxy.prompt.opaque import Contents
@@ -99,6 +99,43 @@ def test_a_text_that_the_library_gives_up_on_is_the_requests_fault(qwen3: Prompt
 def test_a_folder_without_a_tokenizer_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="--tokenizer the folder"):
         Tokenizer.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ({}, "tokenizer.json lacks 'model'"),
+        ({"model": {}}, "tokenizer.json lacks 'vocab' in its 'model'"),
+        ([], "tokenizer.json is no JSON object"),
+        ({"model": {"type": "Magic", "vocab": {}}}, "ModelUntagged"),
+    ],
+)
+def test_a_tokenizer_file_that_lacks_something_is_named(
+    tmp_path: Path, file: Any, named: str
+) -> None:
+    folder = tokenizer_folder("qwen3")
+    (tmp_path / "tokenizer_config.json").write_bytes(
+        (folder / "tokenizer_config.json").read_bytes()
+    )
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    with pytest.raises(TokenizerError, match=named) as refused:
+        Tokenizer.load(str(tmp_path))
+    assert "--tokenizer the folder" in str(refused.value)
+
+
+def test_a_tokenizer_is_never_looked_for_outside_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = {}
+
+    def from_pretrained(source: str, **options: Any) -> None:
+        asked.update(options)
+        raise OSError
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
+    with pytest.raises(TokenizerError):
+        Tokenizer.load("nobody/nothing")
+    assert asked == {"trust_remote_code": False, "local_files_only": True}
 
 
 def test_a_chat_template_file_replaces_the_tokenizers_own(tmp_path: Path) -> None:

@@ -74,6 +74,16 @@ def test_what_may_make_a_seam_wrong_is_named(parts: dict[str, Any], named: str) 
     assert named in (seams(**parts).unprovable or "")
 
 
+def test_a_vocabulary_that_is_a_list_has_no_seams() -> None:
+    file = small_file()
+    unigram = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]}
+    splicer = small_splicer(file | {"model": unigram})
+    assert splicer.method == "full"
+    assert splicer.splice("aa", ["b", "a"]).full_ids() == splicer.tokenizer.encode_many(
+        ["aab", "aaa"]
+    )
+
+
 def test_all_bytes_but_those_whose_character_is_known_are_enough() -> None:
     file = small_file(pre_tokenizer=None, byte_fallback=True)
     vocab = file["model"]["vocab"]
