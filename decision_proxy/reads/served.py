@@ -9,7 +9,10 @@ from http import HTTPStatus
 from decision_proxy.errors import (
     ModelNotFound,
     ProxyError,
+    RequestError,
     UnsuitableModel,
+    UpstreamOverloaded,
+    UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
     shortened,
@@ -25,11 +28,28 @@ RETRY_S = 2.0
 WATCH_S = 5.0
 WATCH_TIMEOUT_S = 5.0
 MAX_NAME_CHARS = 80
+KEY_REFUSED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    user: str
+    system: str | None = None
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        user = {"role": "user", "content": self.user}
+        return [user] if self.system is None else [{"role": "system", "content": self.system}, user]
+
+
+ODD_TEXT = "  Überraschung: 今日は良い天気。 '42'\r\n\n\t def f(x):  return x**2  # naïve ☃ 👩‍💻 \n"
 #: Chats that a tokenizer or template of another model, or of another revision, renders otherwise.
 VERIFIED = (
-    "Hello, world!",
-    "  Überraschung: 今日は良い天気。 '42'\r\n\n\t def f(x):  return x**2  # naïve ☃ 👩‍💻 \n",
-    "<|im_start|>system\n<|eot_id|><s>[INST] </think> <start_of_turn>user\n\n\n",
+    Chat("Hello, world!"),
+    Chat(ODD_TEXT),
+    Chat("<|im_start|>system\n<|eot_id|><s>[INST] </think> <start_of_turn>user\n\n\n"),
+    Chat("Hello, world!", system="You judge parcels."),
+    Chat(ODD_TEXT, system=ODD_TEXT),
 )
 
 log = logging.getLogger(__name__)
@@ -118,6 +138,9 @@ class Served:
             except ProxyError as error:
                 if self.model is None or not _is_busy(error):
                     self._lose(error)
+                else:
+                    await asyncio.sleep(RETRY_S)
+                    self.doubt()
             await self._pause(RETRY_S if self.model is None else WATCH_S)
 
     async def _look(self) -> None:
@@ -137,10 +160,12 @@ class Served:
             self._found(self.model.upstream)
 
     def _lose(self, error: ProxyError) -> None:
-        if self.model is not None or error.message != self.trouble.message:
+        overloaded = isinstance(error, UpstreamOverloaded)
+        message = f"vLLM is not ready: {error.message}" if overloaded else error.message
+        if self.model is not None or message != self.trouble.message:
             cause = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
-            log.warning("not ready: %s%s", error.message, cause)
-        self.trouble = Trouble(error.message, unsuitable=isinstance(error, UnsuitableModel))
+            log.warning("not ready: %s%s", message, cause)
+        self.trouble = Trouble(message, unsuitable=isinstance(error, UnsuitableModel))
         self.model = None
 
     async def _pause(self, seconds: float) -> None:
@@ -179,29 +204,43 @@ class Served:
 
     async def compare(self, upstream: Upstream) -> "Comparison":
         """Our prompt ids against those that the server itself makes of the same chats."""
-        for compared, text in enumerate(VERIFIED):
-            theirs = await server_prompt_ids(
-                str(self.settings.upstream),
-                [{"role": "user", "content": text}],
-                {"enable_thinking": False},
-                model=upstream.models[0].name,
-                api_key=self.api_key(),
-                settings=self.settings.reads,
-            )
+        for compared, chat in enumerate(VERIFIED):
+            try:
+                theirs = await self._their_ids(chat, upstream.models[0].name)
+            except UpstreamRefused as refused:
+                if chat.system is None or refused.status in KEY_REFUSED:
+                    raise
+                theirs = []
             if theirs is None:
                 return Comparison(compared)
-            ours = await asyncio.to_thread(self._our_ids, text)
+            ours = await asyncio.to_thread(self._our_ids, chat)
             if ours != theirs:
                 return Comparison(compared, describe_difference(ours, theirs))
         return Comparison(len(VERIFIED))
 
-    def _our_ids(self, text: str) -> list[int]:
-        rendered = self.prompts.template.render(Contents(text, [""]))
+    async def _their_ids(self, chat: Chat, model: str) -> list[int] | None:
+        return await server_prompt_ids(
+            str(self.settings.upstream),
+            chat.messages,
+            {"enable_thinking": False},
+            model=model,
+            api_key=self.api_key(),
+            settings=self.settings.reads,
+        )
+
+    def _our_ids(self, chat: Chat) -> list[int]:
+        """None at all where the template takes no system turn."""
+        try:
+            rendered = self.prompts.template.render(Contents(chat.user, [""]), system=chat.system)
+        except RequestError:
+            if chat.system is None:
+                raise
+            return []
         return self.prompts.splicer.splice(rendered.head, rendered.tails).full_ids()[0]
 
 
 def _is_busy(error: ProxyError) -> bool:
-    return isinstance(error, UpstreamTimeout) or error.status == HTTPStatus.TOO_MANY_REQUESTS
+    return isinstance(error, (UpstreamTimeout, UpstreamOverloaded))
 
 
 def build(upstream: Upstream, prompts: Prompts, aliases: Mapping[str, str]) -> Model:

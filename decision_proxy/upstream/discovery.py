@@ -56,25 +56,30 @@ class Upstream:
     logprobs_fault: str | None = None
     engine: EngineFacts = NOTHING_SAID
 
-    @property
-    def logprobs_ok(self) -> bool:
-        return self.logprobs_fault is None
-
 
 async def discover(base_url: str, *, api_key: str | None, settings: ReadSettings) -> Upstream:
-    """Raises UpstreamUnavailable while vLLM loads, UpstreamRefused when it wants another key."""
+    """Raises UpstreamUnavailable while vLLM loads, UpstreamOverloaded when it takes no read now,
+    UpstreamRefused when it wants another key."""
     headers = authorization(api_key)
     async with Channel(base_url, settings) as channel:
         try:
-            models = _models(await channel.get("v1/models", headers))
+            models = await _listed(channel, headers)
             takes_lists, fault = await _probe(channel, models[0].name, headers)
             version = await _version(channel, headers)
             engine = await engine_facts(channel, headers)
-        except UpstreamOverloaded as busy:
-            raise UpstreamUnavailable(f"vLLM is not ready: {busy.message}") from busy
         except UpstreamRefused as refused:
             raise _with_advice(refused) from None
     return Upstream(models, version, takes_lists, fault, engine)
+
+
+async def _listed(channel: Channel, headers: Mapping[str, str]) -> tuple[ServedModel, ...]:
+    try:
+        return _models(await channel.get("v1/models", headers))
+    except UpstreamOverloaded as busy:
+        if busy.status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise
+        # Only what stands in for a vLLM that is not there says this of a list of names.
+        raise UpstreamUnavailable(f"vLLM is not ready: {busy.message}") from busy
 
 
 async def served_models(
@@ -82,7 +87,7 @@ async def served_models(
 ) -> tuple[ServedModel, ...]:
     """Base models first. One small request, to see whether the server is still what it was."""
     async with Channel(base_url, settings) as channel:
-        return _models(await channel.get("v1/models", authorization(api_key)))
+        return await _listed(channel, authorization(api_key))
 
 
 async def server_prompt_ids(

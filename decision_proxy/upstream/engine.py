@@ -1,13 +1,19 @@
 """What vLLM tells of its engine: in /metrics always, in /server_info in development mode only."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from decision_proxy.errors import ProxyError
 from decision_proxy.upstream.answers import json_object
 from decision_proxy.upstream.channel import Channel
+
+RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+CACHE = "vllm:kv_cache_usage_perc"
+LONGEST_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +59,35 @@ async def look(channel: Channel, headers: dict[str, str]) -> EngineLoad | None:
 
 
 def engine_load(metrics: str) -> EngineLoad | None:
-    """Summed over the server's engines; None when the text does not say."""
-    sums: dict[str, float] = {}
-    names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
-    for family in text_string_to_metric_families(metrics):
-        if family.name in names:
-            sums[family.name] = sum(sample.value for sample in family.samples)
-    if names[0] not in sums or names[1] not in sums:
+    """Requests summed over the server's engines, of the caches the fullest; None if unsaid."""
+    running, waiting, cache_use = (_samples(metrics, name) for name in (RUNNING, WAITING, CACHE))
+    if not running or not waiting:
         return None
-    return EngineLoad(*(sums.get(name, 0.0) for name in names))
+    values = [[sample.value for sample in found] for found in (running, waiting, cache_use)]
+    return EngineLoad(sum(values[0]), sum(values[1]), max(values[2], default=0.0))
 
 
 async def _text(channel: Channel, path: str, headers: dict[str, str]) -> str:
     try:
-        return (await channel.get(path, headers)).decode(errors="replace")
-    except ProxyError:
+        async with asyncio.timeout(LONGEST_S):
+            return (await channel.get(path, headers)).decode(errors="replace")
+    except (ProxyError, TimeoutError):
         return ""
 
 
-def _cache_labels(metrics: str) -> dict[str, str]:
+def _samples(metrics: str, name: str) -> list[Sample]:
+    """All of one gauge. The whole text may be long, and its parser is slow."""
+    lines = [line for line in metrics.splitlines() if line.startswith(name)]
     try:
-        for family in text_string_to_metric_families(metrics):
-            if family.name == "vllm:cache_config_info" and family.samples:
-                return dict(family.samples[0].labels)
+        families = list(text_string_to_metric_families("\n".join(lines)))
     except ValueError:
-        pass
-    return {}
+        return []
+    return [sample for family in families if family.name == name for sample in family.samples]
+
+
+def _cache_labels(metrics: str) -> dict[str, str]:
+    found = _samples(metrics, "vllm:cache_config_info")
+    return dict(found[0].labels) if found else {}
 
 
 def _config(text: str) -> dict[str, Any]:

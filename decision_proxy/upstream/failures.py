@@ -55,10 +55,12 @@ def failed_answer(status: int, retry_after: str | None, body: bytes) -> ProxyErr
 
 
 def _seconds(retry_after: str | None) -> int:
-    """vLLM's own wait when it is whole seconds, 1 to 60; otherwise one second."""
+    """vLLM's own wait when it is whole seconds, 60 at most; otherwise one second."""
     text = retry_after or ""
-    seconds = int(text) if text.isdecimal() and len(text) <= len(str(LONGEST_RETRY_AFTER_S)) else 1
-    return seconds if 1 <= seconds <= LONGEST_RETRY_AFTER_S else 1
+    if not text.isdecimal():
+        return 1
+    digits = text.lstrip("0")[: len(str(LONGEST_RETRY_AFTER_S)) + 1]
+    return max(1, min(int(digits or "0"), LONGEST_RETRY_AFTER_S))
 
 
 def _words(body: bytes) -> tuple[str, str | None]:

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from transformers import PreTrainedTokenizerFast
 
+from decision_proxy.app import create_app
 from decision_proxy.errors import ProxyError
 from decision_proxy.prompt.tokenizer import Tokenizer
 from decision_proxy.reads import served
+from decision_proxy.settings import Settings
 from tests.app.harness import DECISIONS, ask, decisions, get, ready, running, systemone, until
 from tests.client import Reply
 from tests.fakes import faults
@@ -134,6 +137,62 @@ async def test_another_tokenizer_than_the_servers_is_never_ready(
     async with running(make_app()) as app:
         assert "at token 0" in await reasons(app, "differs")
         assert_unavailable(await ask(app, systemone()), "differs")
+
+
+def other_with_a_system_turn(body: Any) -> list[int]:
+    return [1, 2, 3] if body["messages"][0]["role"] == "system" else []
+
+
+async def test_a_template_that_differs_for_a_system_turn_alone_is_never_ready(
+    make_app: MakeApp, vllm: FakeVllm
+) -> None:
+    same = vllm.tokenize
+    vllm.tokenize = lambda body: other_with_a_system_turn(body) or same(body)
+    async with running(make_app()) as app:
+        assert "at token 0" in await reasons(app, "differs")
+
+
+async def test_a_server_that_takes_no_system_turn_fits_a_template_that_takes_none(
+    make_app: MakeApp, vllm: FakeVllm, tokenizer: Tokenizer
+) -> None:
+    refusing = "{{ raise_exception('no system turn') if messages[0].role == 'system' }}"
+    template = refusing + str(tokenizer.hf.chat_template)
+    vllm.refuse_system = True
+    async with running(make_app()) as app:
+        assert "where vLLM has []" in await reasons(app, "differs")
+    own = PreTrainedTokenizerFast.from_pretrained(tokenizer.hf.name_or_path)
+    own.chat_template = template
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Tokenizer, "load", lambda _source, chat_template: Tokenizer(own))
+        refusing_app = create_app(Settings(upstream=vllm.url, tokenizer="qwen3"))
+    async with ready(refusing_app) as app:
+        assert (await ask(app, systemone())).status == 200
+        refused = await ask(app, systemone(instructions="Judge."))
+        assert (refused.status, "no system turn" in refused.message) == (400, True)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_overload_is_no_reason_to_be_not_ready(
+    app: Starlette, vllm: FakeVllm, status: int
+) -> None:
+    vllm.every_read = faults.close_connection()
+    assert_unavailable(await ask(app, systemone()), "closed the connection")
+    already = len(vllm.reads)
+    vllm.every_read = faults.status(status, "queue is full")
+    await vllm.until(lambda: len(vllm.reads) > already + 2)
+    assert (await get(app, "/-/ready")).status == 200
+    assert (await ask(app, systemone())).status == status
+    vllm.models = (Model("other"),)
+    vllm.every_read = None
+    await until(lambda: app.state.served.current().name == "other")
+
+
+async def test_overload_at_the_first_start_is_waited_out(make_app: MakeApp, vllm: FakeVllm) -> None:
+    vllm.every_read = faults.status(503, "queue is full")
+    async with running(make_app()) as app:
+        assert await reasons(app, "queue") == "vLLM is not ready: queue is full"
+        vllm.every_read = None
+        await until(lambda: app.state.served.model is not None)
 
 
 async def test_without_a_tokenize_route_it_is_ready_with_a_warning(

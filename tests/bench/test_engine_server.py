@@ -59,7 +59,7 @@ async def test_the_proxy_finds_it_suitable(served: Served) -> None:
     upstream = await discover(served.url, api_key=None, settings=SETTINGS)
 
     assert upstream.takes_lists
-    assert upstream.logprobs_ok
+    assert upstream.logprobs_fault is None
     assert upstream.models[0].max_model_len == 1000
 
 

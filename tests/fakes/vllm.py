@@ -84,6 +84,7 @@ class FakeVllm:
     probabilities: Probabilities = lambda _prompt: {}
     tokenize: Callable[[Mapping[str, Any]], list[int]] = lambda body: list(str(body).encode())
     refuse_tokenize: int | None = None
+    refuse_system: bool = False
     faults: dict[int, Fault] = field(default_factory=dict)
     every_read: Fault | None = None
     requests: list[Seen] = field(default_factory=list)
@@ -219,7 +220,10 @@ class FakeVllm:
     async def _tokenize(self, request: web.Request) -> web.Response:
         if self.refuse_tokenize is not None:
             return error(self.refuse_tokenize, "no")
-        tokens = self.tokenize(await request.json())
+        body = await request.json()
+        if self.refuse_system and body["messages"][0]["role"] == "system":
+            return error(400, "no system turn")
+        tokens = self.tokenize(body)
         return web.json_response(
             {"count": len(tokens), "max_model_len": 8192, "tokens": tokens, "token_strs": None}
         )

@@ -34,7 +34,7 @@ async def test_models_version_lists_and_logprobs_are_found(vllm: FakeVllm) -> No
     assert upstream == Upstream(
         models=(ServedModel("tiny", "/models/tiny", 8192),), version="0.33.0", takes_lists=True
     )
-    assert upstream.logprobs_ok
+    assert upstream.logprobs_fault is None
 
 
 async def test_an_adapter_names_its_base_model_and_shares_its_length(vllm: FakeVllm) -> None:
@@ -58,7 +58,7 @@ async def test_a_server_that_refuses_lists_is_asked_again_without(vllm: FakeVllm
     vllm.takes_lists = False
     upstream = await found(vllm)
     assert not upstream.takes_lists
-    assert upstream.logprobs_ok
+    assert upstream.logprobs_fault is None
     assert len(vllm.reads) == 2
 
 
@@ -69,7 +69,7 @@ async def test_logits_instead_of_logprobs_are_found_with_the_remedy(
     vllm.takes_lists, vllm.answers_logits = takes_lists, True
     upstream = await found(vllm)
     assert upstream.takes_lists is takes_lists
-    assert not upstream.logprobs_ok
+    assert upstream.logprobs_fault is not None
     assert "--logprobs-mode raw_logprobs" in (upstream.logprobs_fault or "")
 
 
@@ -115,7 +115,7 @@ async def test_a_missing_key_says_which_setting_holds_it(
 
 async def test_the_right_key_opens_everything(vllm: FakeVllm) -> None:
     vllm.api_key = "secret"
-    assert (await found(vllm, "secret")).logprobs_ok
+    assert (await found(vllm, "secret")).logprobs_fault is None
 
 
 async def test_a_server_without_models_is_broken(vllm: FakeVllm) -> None:
