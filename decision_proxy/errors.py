@@ -23,14 +23,19 @@ ClientGone                           nobody is left to tell
 Two dialects: vLLM's `{"error": {message, type, param, code}}`, and TypeSafe's `{"detail": …}`.
 """
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, ClassVar, Literal
 
 Dialect = Literal["vllm", "typesafe"]
+Path = tuple[int | str, ...]
 
 # Errors quote what they were given, and that may be megabytes.
 MAX_MESSAGE_CHARS = 4000
 MAX_PARAM_CHARS = 400
+MAX_NAME_CHARS = 80
+MAX_STEPS = 20
+MAX_STEP_CHARS = 200
 
 
 class ClientGone(Exception):
@@ -38,18 +43,24 @@ class ClientGone(Exception):
 
 
 class ProxyError(Exception):
-    """`param` names the field at fault as a dotted path; `retry_after_s` becomes Retry-After."""
+    """`path` leads to the field at fault, `param` is its name; `retry_after_s`: Retry-After."""
 
     status: int = 500
     type: str = "InternalServerError"
     retryable: ClassVar[bool] = False
 
     def __init__(
-        self, message: str, *, param: str | None = None, retry_after_s: int | None = None
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        path: Path = (),
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.param = param
+        self.param = dotted(path) if path else param
+        self.path = path or (() if param is None else (param,))
         self.retry_after_s = retry_after_s
 
 
@@ -92,6 +103,9 @@ class Overloaded(ProxyError):
     status = 429
     type = "TooManyRequestsError"
     retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
 
 
 class BodyTooSlow(ProxyError):
@@ -166,7 +180,7 @@ def error_body(error: ProxyError, dialect: Dialect) -> dict[str, Any]:
             "error": {"message": message, "type": error.type, "param": param, "code": error.status}
         }
     if error.status == HTTPStatus.BAD_REQUEST:
-        loc = ["body", *(param.split(".") if param else [])]
+        loc = ["body", *(_shown(step) for step in error.path[:MAX_STEPS])]
         return {"detail": [{"loc": loc, "msg": message, "type": "value_error"}]}
     return {"detail": {"error_type": error.type, "message": message}}
 
@@ -179,7 +193,15 @@ def error_headers(error: ProxyError) -> dict[str, str]:
     return headers
 
 
-def shortened(text: str, longest: int) -> str:
+def _shown(step: int | str) -> int | str:
+    return shortened(printable(step), MAX_STEP_CHARS) if isinstance(step, str) else step
+
+
+def dotted(path: Iterable[int | str]) -> str:
+    return ".".join(shortened(str(step)) for step in path)
+
+
+def shortened(text: str, longest: int = MAX_NAME_CHARS) -> str:
     return text if len(text) <= longest else text[:longest] + "…"
 
 

@@ -1,4 +1,5 @@
 import json
+import pickle
 import re
 from collections.abc import Iterator
 
@@ -48,7 +49,7 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 def test_a_clients_mistake_is_never_retried_and_an_outage_may_be(error: ProxyError) -> None:
     headers = error_headers(error)
     assert (headers.get("x-should-retry") == "false") != error.retryable
-    assert error.retryable == (error.status in {429, 502, 503, 504})
+    assert error.retryable == (error.status in {408, 429, 502, 503, 504})
     if error.status in {429, 503}:
         assert 1 <= int(headers["retry-after"]) <= 60
 
@@ -69,16 +70,35 @@ def test_each_dialect_has_one_shape_for_it(error: ProxyError) -> None:
 
 
 def test_the_field_at_fault_is_named_in_both() -> None:
-    error = RequestError("no", param="questions.a.type")
-    assert error_body(error, "vllm")["error"]["param"] == "questions.a.type"
-    assert error_body(error, "typesafe")["detail"][0]["loc"] == ["body", "questions", "a", "type"]
+    error = RequestError("no", path=("questions", 0, "type"))
+    assert error_body(error, "vllm")["error"]["param"] == "questions.0.type"
+    assert error_body(error, "typesafe")["detail"][0]["loc"] == ["body", "questions", 0, "type"]
+    named = RequestError("no", param="questions.0.type")
+    assert error_body(named, "vllm") == error_body(error, "vllm")
+    assert error_body(named, "typesafe")["detail"][0]["loc"] == ["body", "questions.0.type"]
 
 
-@given(st.text(), st.text() | st.none())
-def test_any_text_makes_an_error_that_can_be_encoded(message: str, param: str | None) -> None:
+@pytest.mark.parametrize("id_", ["a.b", ".", "..", "a/b", "a b", "", "é\n", "0"])
+def test_an_id_is_one_step_of_the_path_whatever_is_in_it(id_: str) -> None:
+    error = RequestError("no", path=("questions", id_, "type"))
+    loc = error_body(error, "typesafe")["detail"][0]["loc"]
+    assert loc == ["body", "questions", id_, "type"]
+    assert error_body(error, "vllm")["error"]["param"] == f"questions.{id_}.type"
+
+
+@given(st.text(), st.text() | st.none(), st.lists(st.text() | st.integers()))
+def test_any_text_makes_an_error_that_can_be_encoded(
+    message: str, param: str | None, path: list[str | int]
+) -> None:
+    error = RequestError(message, param=param, path=tuple(path))
     for dialect in DIALECTS:
-        body = error_body(RequestError(message, param=param), dialect)
-        json.dumps(body, ensure_ascii=False).encode()
+        json.dumps(error_body(error, dialect), ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_error_of_another_process_says_the_same(dialect: Dialect) -> None:
+    error = RequestError("no", path=("questions", "a.b"))
+    assert error_body(pickle.loads(pickle.dumps(error)), dialect) == error_body(error, dialect)
 
 
 def test_lone_surrogates_show_as_escapes() -> None:
@@ -87,8 +107,9 @@ def test_lone_surrogates_show_as_escapes() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_an_error_quotes_has_an_end(dialect: Dialect) -> None:
-    huge = RequestError("m" * 1_000_000, param="p" * 1_000_000)
-    assert len(json.dumps(error_body(huge, dialect))) < 10_000
+    for path in ((), ("p" * 1_000_000,), ("p" * 1000,) * 250):
+        huge = RequestError("m" * 1_000_000, param="p" * 1_000_000, path=path)
+        assert len(json.dumps(error_body(huge, dialect))) < 10_000
 
 
 def test_an_overloaded_server_keeps_its_own_status_and_wait() -> None:

@@ -4,8 +4,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-from decision_proxy.errors import BodyTooLarge, RequestError, printable
-from decision_proxy.wire.fields import dotted
+from decision_proxy.errors import BodyTooLarge, Path, RequestError, dotted, printable
 
 # orjson writes at most 254 levels, and Python's encoder fewer than its recursion limit.
 MAX_DEPTH = 250
@@ -85,21 +84,21 @@ def _refuse_lone_surrogates(raw: bytes, body: dict[str, Any]) -> None:
         return
     if _encodable(json.dumps(body, ensure_ascii=False)):
         return
-    param = printable(dotted(_path_to_lone_surrogate(body) or ()))
-    raise RequestError(f"{param}: holds a lone surrogate, which is not text", param=param)
+    path = _path_to_lone_surrogate(body) or ()
+    raise RequestError(f"{dotted(path)}: holds a lone surrogate, which is not text", path=path)
 
 
-def _path_to_lone_surrogate(node: Any) -> tuple[str, ...] | None:
+def _path_to_lone_surrogate(node: Any) -> Path | None:
     if isinstance(node, str):
         return None if _encodable(node) else ()
     if not isinstance(node, dict | list):
         return None
     for key, child in node.items() if isinstance(node, dict) else enumerate(node):
         if isinstance(key, str) and not _encodable(key):
-            return (key,)
+            return (printable(key),)
         path = _path_to_lone_surrogate(child)
         if path is not None:
-            return (str(key), *path)
+            return (key, *path)
     return None
 
 

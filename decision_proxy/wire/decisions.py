@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from decision_proxy.errors import RequestError
+from decision_proxy.errors import RequestError, dotted
 from decision_proxy.questions import Answer, Decision, Kind, Option, Question
 from decision_proxy.settings import Limits
 from decision_proxy.wire.confidence import best_over_vocabulary
@@ -198,8 +198,7 @@ class DecisionsRequest:
             state="\n\n".join(_shown(message.content) for message in given.input),
             asked=tuple(given.questions),
             questions=tuple(
-                _question(f"questions.{place}", asked, limits)
-                for place, asked in enumerate(given.questions)
+                _question(place, asked, limits) for place, asked in enumerate(given.questions)
             ),
             cache_salt=given.cache_salt,
         )
@@ -234,15 +233,19 @@ def _shown(parts: Sequence[TextPart | JsonPart]) -> str:
 
 
 def _question(
-    name: str, asked: Predicate | ChoiceQuestion | ScoreQuestion, limits: Limits
+    place: int, asked: Predicate | ChoiceQuestion | ScoreQuestion, limits: Limits
 ) -> Question:
+    path = ("questions", place)
     options = asked.options()
     # Every type is read by letters here, unlike on systemone.
     most = min(limits.options, len(Kind.CHOICE.labels))
     if len(options) > most:
-        raise RequestError(f"This model supports at most {most} choices per question", param=name)
+        raise RequestError(f"This model supports at most {most} choices per question", path=path)
     return Question(
-        name=name, kind=Kind.CHOICE, instructions=_shown(asked.instructions), options=options
+        name=dotted(path),
+        kind=Kind.CHOICE,
+        instructions=_shown(asked.instructions),
+        options=options,
     )
 
 

@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from decision_proxy.errors import RequestError
+from decision_proxy.errors import Path, RequestError, dotted, shortened
 from decision_proxy.settings import Limits
 
 MAX_SALT_LENGTH = 128
@@ -57,7 +57,6 @@ THINKING = ("enable_thinking", "thinking")
 # vLLM takes these as "not given", so the template sees its own default.
 UNSET = (None, "auto")
 
-MAX_SHOWN = 80
 MAX_WORDS = 200
 MAX_ERRORS = 1000
 
@@ -74,8 +73,6 @@ EXPECTED = {
     "union_tag_not_found": "needs a type",
     "union_tag_invalid": "type must be one of {expected_tags}",
 }
-
-Loc = tuple[int | str, ...]
 
 
 class Shape(BaseModel):
@@ -100,19 +97,27 @@ def _refusal(error: ValidationError, body: Mapping[str, Any]) -> RequestError:
     fallback = re.sub(r"^\w+ should ", "must ", first["msg"])
     known = EXPECTED.get(first["type"])
     words = shortened(known.format_map(first.get("ctx", {})) if known else fallback, MAX_WORDS)
-    param = dotted(_path(body, first["loc"]))
-    return RequestError(f"{param}: {words}", param=param)
+    path = tuple(_path(body, first["loc"]))
+    return RequestError(f"{dotted(path)}: {words}", path=path)
 
 
-def _path(body: Any, loc: Loc) -> Iterable[int | str]:
+def _path(body: Any, loc: Path) -> Iterator[int | str]:
     """`loc` without what only the model knows: union tags, and parts of a value it rewrote."""
     node = body
     for depth, step in enumerate(loc, start=1):
+        last = depth == len(loc)
+        if not last and depth > 1 and _tells_apart(node, step):
+            continue
         if _holds(node, step):
             node = node[step]
             yield step
-        elif depth == len(loc) and isinstance(node, dict):
+        elif last and isinstance(node, dict):
             yield step
+
+
+def _tells_apart(node: Any, step: int | str) -> bool:
+    """A union's tag, and not a field of the same name."""
+    return isinstance(node, dict) and node.get("type") == step
 
 
 def _holds(node: Any, step: int | str) -> bool:
@@ -121,20 +126,12 @@ def _holds(node: Any, step: int | str) -> bool:
     return isinstance(node, list) and isinstance(step, int) and step < len(node)
 
 
-def dotted(path: Iterable[int | str]) -> str:
-    return ".".join(shortened(str(step)) for step in path)
-
-
-def shortened(text: str, longest: int = MAX_SHOWN) -> str:
-    return text if len(text) <= longest else text[:longest] + "…"
-
-
-def json_text(value: Any, param: str) -> str:
+def json_text(value: Any, *path: int | str) -> str:
     """The value as vLLM's endpoints write JSON into a prompt."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
-        raise RequestError(f"{param}: cannot be written as JSON", param=param) from None
+        raise RequestError(f"{dotted(path)}: cannot be written as JSON", path=path) from None
 
 
 def refuse_too_many_questions(body: Mapping[str, Any], limits: Limits) -> None:
@@ -142,7 +139,7 @@ def refuse_too_many_questions(body: Mapping[str, Any], limits: Limits) -> None:
     questions = body.get("questions")
     if isinstance(questions, dict | list) and len(questions) > limits.questions:
         raise RequestError(
-            f"questions: at most {limits.questions} for this model", param="questions"
+            f"questions: at most {limits.questions} for this model", path=("questions",)
         )
 
 
@@ -150,7 +147,7 @@ def refuse_joint_reads(*, joint: bool) -> None:
     if joint:
         raise RequestError(
             "joint: this model reads each question on its own; joint reads need DiffusionGemma",
-            param="joint",
+            path=("joint",),
         )
 
 
@@ -159,13 +156,13 @@ def _checked_salt(salt: Any) -> Any:
         return salt
     if not isinstance(salt, str) or not salt:
         raise RequestError(
-            "Parameter 'cache_salt' must be a non-empty string if provided.", param="cache_salt"
+            "Parameter 'cache_salt' must be a non-empty string if provided.", path=("cache_salt",)
         )
     if len(salt) > MAX_SALT_LENGTH or not SALT_FORBIDS.isdisjoint(salt):
         raise RequestError(
             "Parameter 'cache_salt' must be at most 128 characters and must not contain "
             "'@', '/', '\\\\', or NUL.",
-            param="cache_salt",
+            path=("cache_salt",),
         )
     return salt
 
@@ -178,8 +175,8 @@ def template_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     options = given or {}
     for name in options:
         if name in RESERVED_TEMPLATE_NAMES:
-            param = f"chat_template_kwargs.{name}"
-            raise RequestError(f"{param}: a request must not set this", param=param)
+            path = ("chat_template_kwargs", name)
+            raise RequestError(f"{dotted(path)}: a request must not set this", path=path)
     _refuse_thinking(options, THINKING)
     return {name: value for name, value in options.items() if value not in UNSET}
 
@@ -187,10 +184,10 @@ def template_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
 def _refuse_thinking(options: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in names:
         value = options.get(name)
-        param = f"chat_template_kwargs.{name}"
+        path = ("chat_template_kwargs", name)
         if value is True:
             raise RequestError(
-                "a read is the reply's first token, so thinking must be off", param=param
+                "a read is the reply's first token, so thinking must be off", path=path
             )
         if value is not None and value is not False:
-            raise RequestError(f"{param}: must be false", param=param)
+            raise RequestError(f"{dotted(path)}: must be false", path=path)

@@ -6,19 +6,17 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from decision_proxy.errors import Dialect, RequestError
+from decision_proxy.errors import Dialect, RequestError, shortened
 from decision_proxy.questions import Answer, Decision, Kind, Option, Question
 from decision_proxy.settings import Limits
 from decision_proxy.wire.confidence import confidence
 from decision_proxy.wire.fields import (
     CacheSalt,
     Shape,
-    dotted,
     json_text,
     refuse_joint_reads,
     refuse_too_many_questions,
     shaped,
-    shortened,
     template_options,
 )
 
@@ -126,7 +124,8 @@ class SystemOneRequest:
                 id_: {"label_mass": answer.label_mass, "argmax_is_label": answer.argmax_is_label}
                 for id_, _, answer in asked
             },
-            # vLLM shows that nothing was read jointly; TypeSafe knows no such field.
+            # vLLM 0.33 shows null where nothing was read jointly (StructuredDecisionResponse in
+            # its structured_decisions/protocol.py); neither 0.32 nor TypeSafe has the field.
             **({"joint": None} if self.dialect == "vllm" else {}),
         }
 
@@ -139,7 +138,7 @@ def _questions(
     given: Mapping[str, QuestionShape], dialect: Dialect, limits: Limits
 ) -> tuple[Question, ...]:
     if not given:
-        raise RequestError("questions: needs at least one question", param="questions")
+        raise RequestError("questions: needs at least one question", path=("questions",))
     return tuple(Asked(id_, spec, dialect).question(limits) for id_, spec in given.items())
 
 
@@ -147,8 +146,8 @@ def _refuse_media(given: RequestShape) -> None:
     asked = [modality for name, modality in MEDIA.items() if getattr(given, name, None)]
     if asked:
         names = ", ".join(sorted(asked))
-        param = next(name for name, modality in MEDIA.items() if modality in asked)
-        raise RequestError(f"this model does not take {names} inputs", param=param)
+        first = next(name for name, modality in MEDIA.items() if modality in asked)
+        raise RequestError(f"this model does not take {names} inputs", path=(first,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +163,11 @@ class Asked:
         return f"question {shortened(self.id)!r}"
 
     def refusal(self, words: str, *path: str) -> RequestError:
-        return RequestError(f"{self.name}: {words}", param=dotted(("questions", self.id, *path)))
+        return RequestError(f"{self.name}: {words}", path=("questions", self.id, *path))
 
     def question(self, limits: Limits) -> Question:
         if not self.id:
-            raise RequestError("question ids must be non-empty", param="questions")
+            raise RequestError("question ids must be non-empty", path=("questions",))
         if self.spec.model_extra:
             unknown = sorted(shortened(name) for name in self.spec.model_extra)[:5]
             raise self.refusal(f"unknown field(s) {unknown}", next(iter(self.spec.model_extra)))
@@ -192,7 +191,7 @@ class Asked:
         if kind is None:
             raise RequestError(
                 f"unknown question type {shortened(self.spec.type)!r}; supported: {sorted(KINDS)}",
-                param=dotted(("questions", self.id, "type")),
+                path=("questions", self.id, "type"),
             )
         return kind
 
@@ -230,7 +229,7 @@ class Asked:
         if isinstance(value, str):
             return value
         if self.dialect == "typesafe":
-            return json_text(value, dotted(("questions", self.id)))
+            return json_text(value, "questions", self.id)
         return str(value)
 
 

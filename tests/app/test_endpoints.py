@@ -99,6 +99,11 @@ async def test_in_typesafes_dialect_it_is_a_422_with_a_detail(
     assert detail["loc"][0] == "body"
 
 
+async def test_a_detail_leads_to_the_field_through_ids_of_any_kind(typesafe_app: Starlette) -> None:
+    reply = await ask(typesafe_app, {"state": "x", "questions": {"v1.0 ok?": {"type": "box"}}})
+    assert reply.body["detail"][0]["loc"] == ["body", "questions", "v1.0 ok?", "type"]
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

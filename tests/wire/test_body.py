@@ -208,6 +208,10 @@ def test_a_lone_surrogate_is_refused_and_its_field_named(raw: str, param: str) -
     assert param in error.message
 
 
+def test_the_path_to_a_lone_surrogate_keeps_keys_whole() -> None:
+    assert refusal(r'{"a.b": [1, {"": "\ud83d"}]}').path == ("a.b", 1, "")
+
+
 @pytest.mark.parametrize("dialect", ["vllm", "typesafe"])
 def test_the_refusal_of_a_lone_surrogate_can_be_encoded(dialect: Any) -> None:
     error = refusal(r'{"a\ud83d": {"b": "\ud83d"}}')

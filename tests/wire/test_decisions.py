@@ -179,7 +179,7 @@ def test_there_are_as_many_options_as_the_setting_allows() -> None:
     error = refusal(asking(PREDICATE, choosing("a", "b", "c")), options=2)
 
     assert error.message == "This model supports at most 2 choices per question"
-    assert error.param == "questions.1"
+    assert (error.param, error.path) == ("questions.1", ("questions", 1))
 
 
 @pytest.mark.parametrize("count", [0, 1, 256])
@@ -273,6 +273,13 @@ def test_a_field_of_the_wrong_kind_is_refused_by_name(
 
     assert error.message.startswith(f"{error.param}: ")
     assert message is None or error.message == message
+
+
+def test_a_field_called_like_the_type_is_not_taken_for_the_field_at_fault() -> None:
+    error = refusal(asking({**CHOICE, "choice": 1, "choices": 5}))
+
+    assert error.path == ("questions", 0, "choices")
+    assert refusal(asking({**CHOICE, "choice": 1})).path == ("questions", 0, "choice")
 
 
 @pytest.mark.parametrize("field", ["model", "input", "questions"])

@@ -356,6 +356,36 @@ def test_a_huge_request_makes_a_short_error(questions: dict[str, Any]) -> None:
     assert len(error.param or "") < 300
 
 
+@pytest.mark.parametrize("id_", ["a.b", "criteria.type", "...", "a/b", "\n", "questions"])
+@pytest.mark.parametrize(
+    ("question", "path"),
+    [
+        ({"type": "box"}, ("type",)),
+        ({"type": 5}, ("type",)),
+        ({**NOUL, "x.y": 1}, ("x.y",)),
+        ({**SCORE, "criteria": []}, ("criteria",)),
+        ({}, ("type",)),
+    ],
+)
+def test_the_path_to_a_mistake_keeps_ids_whole(
+    id_: str, question: Any, path: tuple[str, ...]
+) -> None:
+    error = refusal(asking({id_: question}))
+
+    assert error.path == ("questions", id_, *path)
+    assert error.param == ".".join(error.path)
+
+
+def test_the_path_into_template_options_keeps_names_whole() -> None:
+    options = {"enable_thinking": "no"}
+
+    assert refusal(asking({"q": NOUL}, chat_template_kwargs=options)).path == (
+        "chat_template_kwargs",
+        "enable_thinking",
+    )
+    assert refusal(asking({"q": NOUL}, **{"a.b": 1})).path == ("a.b",)
+
+
 # The answer
 
 
@@ -367,7 +397,9 @@ def test_an_answer_has_the_shape_that_vllm_gives_it() -> None:
         read(0.25, 0.5, 0.25),
     ]
 
-    assert request.answer("decision-7", "qwen", reads, 1700000000) == {
+    body = request.answer("decision-7", "qwen", reads, 1700000000)
+
+    assert body == {
         "id": "decision-7",
         "object": "structured_decision",
         "created": 1700000000,
@@ -401,6 +433,7 @@ def test_an_answer_has_the_shape_that_vllm_gives_it() -> None:
         },
         "joint": None,
     }
+    assert list(body)[-2:] == ["diagnostics", "joint"]
 
 
 def test_an_answer_in_typesafes_dialect_is_as_sure_as_typesafe_would_be() -> None:
