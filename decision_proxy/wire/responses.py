@@ -25,17 +25,19 @@ MAX_ID_CHARS = 256
 
 
 def request_id(given: str | None) -> str:
-    """The caller's own, or a new one."""
-    return (given or uuid4().hex)[:MAX_ID_CHARS]
+    """The caller's own in what a header can hold, or a new one: the same here and at vLLM."""
+    shown = map(_in_header, (given or "").strip()[:MAX_ID_CHARS])
+    return "".join(shown).strip() or uuid4().hex
+
+
+def _in_header(char: str) -> str:
+    return char if char.isprintable() and char <= "\xff" else "?"
 
 
 def json_response(
     body: bytes, request_id: str, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    value = "".join(
-        char if char.isprintable() and char <= "\xff" else "?" for char in request_id
-    ).strip()
-    ids = {"x-request-id": value, "x-typesafe-request-id": value}
+    ids = {"x-request-id": request_id, "x-typesafe-request-id": request_id}
     return Response(
         body, status_code=status, headers={**ids, **(headers or {})}, media_type="application/json"
     )

@@ -239,20 +239,38 @@ async def test_the_bodys_request_id_counts_where_no_header_names_one(app: Starle
         ("a\nb\r\nset-cookie: x=y", "a?b??set-cookie: x=y"),
         ("é今", "é?"),
         ("i" * 1_000_000, "i" * MAX_ID_CHARS),
-        (" \t", "?"),
+        (" a\tb ", "a?b"),
+        ("i" * (MAX_ID_CHARS - 1) + " \n", "i" * (MAX_ID_CHARS - 1)),
     ],
-    ids=["line ends", "unicode", "long", "blank"],
+    ids=["line ends", "unicode", "long", "tab", "long and blank"],
 )
-async def test_no_request_id_can_break_a_header(app: Starlette, given: str, shown: str) -> None:
+async def test_no_request_id_can_break_a_header(
+    app: Starlette, vllm: FakeVllm, given: str, shown: str
+) -> None:
     reply = await ask(app, systemone(request_id=given))
     assert reply.status == 200
-    assert reply.headers["x-request-id"] == shown
+    assert reply.headers["x-request-id"] == reply.headers["x-typesafe-request-id"] == shown
+    assert reply.body["id"] == f"decision-{shown}"
+    assert vllm.reads[-1].body["request_id"].startswith(f"decision-{shown}-")
     assert set(reply.headers) == {
         "content-length",
         "content-type",
         "x-request-id",
         "x-typesafe-request-id",
     }
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t", " \t "])
+async def test_a_blank_request_id_is_none_at_all(app: Starlette, blank: str) -> None:
+    replies = [
+        await ask(app, systemone(), x_request_id=blank),
+        await ask(app, systemone(request_id=blank)),
+        await ask(app, b"{", x_request_id=blank),
+        await Request(app, "/nope", x_request_id=blank).sends().reply(),
+    ]
+    ids = {reply.headers["x-request-id"] for reply in replies}
+    assert len(ids) == len(replies)
+    assert all(len(id_) == 32 and id_.isalnum() for id_ in ids)
 
 
 async def test_every_read_has_an_id_of_its_own(app: Starlette, vllm: FakeVllm) -> None:
