@@ -29,7 +29,7 @@ PolicyName = Literal["off", "turns", "budget"]
 LEAST_RETRY_S, MOST_RETRY_S = 1.0, 60.0
 SMALL_RUNNING = 256
 SMALL_STEPS = 1 / 8
-BUDGET_STEPS = 4
+BUDGET_STEPS = 8
 
 
 class Outcome(Enum):

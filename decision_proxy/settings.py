@@ -105,7 +105,7 @@ class Reads(Group):
 
 class Gate(Group):
     policy: Literal["off", "turns", "budget"] = Field(
-        "budget",
+        "turns",
         description="How big decisions take turns: not at all, `slots` at a time, or by a budget "
         "of tokens that vLLM has not cached.",
     )
@@ -114,7 +114,7 @@ class Gate(Group):
     )
     budget_tokens: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Uncached tokens in vLLM at a time under policy budget; by default 4 steps of "
+        description="Uncached tokens in vLLM at a time under policy budget; by default 8 steps of "
         "its engine.",
     )
     max_batched_tokens: Annotated[int, Field(ge=1)] | None = Field(

@@ -85,7 +85,7 @@ def test_every_setting_can_be_given_by_its_variable(
         "user_text_specials": "split",
         "chat_template": str(ROOT / "README.md"),
         "bodies_bytes": "5000",
-        "policy": "turns",
+        "policy": "budget",
         "prefix_caching": "false",
         "priority_scheduling": "true",
     }

@@ -58,6 +58,8 @@ class StatusEndpoints:
         splicer = prompts.text_splicer
         return {
             "method": splicer.method,
+            "why_no_cuts": splicer.boundaries.unprovable,
+            "why_no_seams": splicer.seams.unprovable,
             "template_followed": prompts.template.followable,
             "fallbacks": dict(splicer.fallbacks),
             "cache": {

@@ -1,7 +1,7 @@
 """Asks vLLM for the logprobs of labels at the end of prompts: all of a decision's reads at once."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -26,22 +26,6 @@ PATH: Final = "v1/completions"
 SMALL_BYTES: Final = 64 * 1024
 FEW_READS: Final = 64
 MOST_IDS: Final = 128  # vLLM's own bound on the ids of one request
-# vLLM prefers x-request-id to the body's id, and it would make the ids of all reads the same.
-NOT_THE_CALLERS: Final = frozenset(
-    {
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "cookie",
-        "expect",
-        "host",
-        "keep-alive",
-        "transfer-encoding",
-        "x-request-id",
-    }
-)
 
 
 class ReadClient:
@@ -89,10 +73,9 @@ class ReadClient:
             ),
             big=len(reads) > FEW_READS,
         )
-        headers = _forwarded(context.headers)
         answered = _once(on_first_answer)
         answers = await _all_or_first_failure(
-            [self._ask(batch, context, headers, answered) for batch in planned]
+            [self._ask(batch, context, answered) for batch in planned]
         )
         by_read: list[dict[int, ReadResult]] = [{} for _ in reads]
         for batch, results in zip(planned, answers, strict=True):
@@ -104,7 +87,6 @@ class ReadClient:
         self,
         batch: Batch,
         context: ReadContext,
-        headers: Mapping[str, str],
         answered: Callable[[], None],
     ) -> list[ReadResult]:
         async def make_body() -> list[bytes]:
@@ -113,7 +95,7 @@ class ReadClient:
                 lambda: request_body(batch, context, request_id), big=batch.bytes > SMALL_BYTES
             )
 
-        answer = await self._channel.post(PATH, make_body, headers)
+        answer = await self._channel.post(PATH, make_body, context.headers)
         answered()
         return await _off_loop(lambda: batch_results(batch, answer), big=len(answer) > SMALL_BYTES)
 
@@ -142,7 +124,3 @@ async def _all_or_first_failure(requests: list[Coroutine[Any, Any, T]]) -> list[
         first = failures.exceptions[0]
         raise first from first.__cause__
     return [task.result() for task in tasks]
-
-
-def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() not in NOT_THE_CALLERS}

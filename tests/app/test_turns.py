@@ -225,9 +225,9 @@ async def test_what_is_known_of_the_engine_says_from_where(
     make_app: Callable[..., Starlette], vllm: FakeVllm
 ) -> None:
     vllm.metrics = METRICS
-    async with ready(make_app(gate={"max_batched_tokens": 4096})) as app:
+    async with ready(make_app(gate={"policy": "budget", "max_batched_tokens": 4096})) as app:
         state = await gate_state(app)
-    assert (state["policy"], state["capacity"]) == ("budget", 4 * 4096)
+    assert (state["policy"], state["capacity"]) == ("budget", 8 * 4096)
     assert state["engine"] == {
         "max_num_batched_tokens": {"value": 4096, "from": "setting"},
         "prefix_caching": {"value": False, "from": "vllm"},
@@ -241,7 +241,7 @@ async def test_vllm_busy_with_others_work_brakes_the_budget(
 ) -> None:
     monkeypatch.setattr("decision_proxy.admission.WATCH_S", 0.0)
     vllm.metrics = METRICS
-    async with ready(make_app()) as app:
+    async with ready(make_app(gate={"policy": "budget"})) as app:
         await until(lambda: app.state.gate.brake == 0.25)
         state = await gate_state(app)
         assert state["vllm_load"] == {"running": 1.0, "waiting": 7.0, "cache_use": 0.25}

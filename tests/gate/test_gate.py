@@ -132,11 +132,11 @@ def test_a_first_answer_makes_the_state_warm_and_frees_its_share() -> None:
     leader, follower = budget.arrive(on("a")), budget.arrive(on("a"))
     budget.advance()
     budget.computed(leader)
-    assert repr(budget) == "<Gate budget 2500/32768 in flight, 1 running, 1 waiting>"
+    assert repr(budget) == "<Gate budget 2500/65536 in flight, 1 running, 1 waiting>"
     assert budget.advance() == [follower]
     budget.leave(leader, served=True)
     budget.leave(follower, served=True)
-    assert repr(budget) == "<Gate budget 0/32768 in flight, 0 running, 0 waiting>"
+    assert repr(budget) == "<Gate budget 0/65536 in flight, 0 running, 0 waiting>"
 
 
 def test_a_burst_on_one_warm_state_is_limited_by_the_budget_alone() -> None:
