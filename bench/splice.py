@@ -102,7 +102,7 @@ def measure(name: str, *, count: int, tokens: int, rounds: int) -> dict[str, Any
                 times[key].append(seconds)
     return {
         "tokenizer": name,
-        "method": first.how,
+        "method": splicer.method,
         "prompt_tokens": first.prompt_tokens()[0],
         "seconds": {key: statistics.median(values) for key, values in times.items()},
         "spread": {key: [min(values), max(values)] for key, values in times.items()},

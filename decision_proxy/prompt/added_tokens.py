@@ -29,6 +29,7 @@ class AddedTokens:
 
     def __init__(self, tokens: Iterable[AddedToken]) -> None:
         self.tokens = tuple(token for token in tokens if token.content)
+        self.ids = {token.content: token.id for token in self.tokens}
         self.contents = frozenset(token.content for token in self.tokens)
         self.certain = frozenset(t.content for t in self.tokens if not t.normalized)
         self.longest = max(map(len, self.contents), default=0)

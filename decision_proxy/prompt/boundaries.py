@@ -16,12 +16,14 @@ part that is not known here offers no proof, and says which part.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from decision_proxy.prompt.added_tokens import AddedTokens
 from decision_proxy.prompt.characters import Form, inert_after, inert_before
 from decision_proxy.prompt.patterns import Pattern, UnknownPattern, compile_pattern
+from decision_proxy.prompt.windows import Window
 
 Json = dict[str, Any]
 
@@ -42,6 +44,13 @@ class Boundaries:
         self.added = AddedTokens.from_json(tokenizer["added_tokens"])
         self.edges = not _position_dependent(tokenizer["pre_tokenizer"]) and (
             self.added.certain == self.added.contents or not tokenizer["normalizer"]
+        )
+        #: Whether the scan for added tokens alone decides where they stand.
+        self.scans = bool(
+            self.added.contents
+            and self.edges
+            and self.added.certain == self.added.contents
+            and not self.added.looking_around
         )
         edges = "".join(map(re.escape, sorted({*self.added.firsts, *self.added.lasts})))
         self._edge_characters = re.compile(f"[{edges}]" if edges else r"(?!)")
@@ -77,6 +86,23 @@ class Boundaries:
         for at in self._candidates(text, max(1, start), min(len(text), start + SEARCH_CHARS)):
             if self.is_cut(text, at, text[at : at + reach]):
                 return at
+        return None
+
+    def last_edge(self, head: str, window: Window) -> tuple[int, int] | None:
+        """Ids and characters of `head` up to the last added token that no tail can change.
+
+        `window` is of the whole head, so the scan found its added tokens; it took one for good
+        where the longest of them still ends within the head.
+        """
+        if not self.scans:
+            return None
+        settled = len(head) - self.added.longest
+        for index in range(bisect_right(window.starts, settled) - 1, -1, -1):
+            start, end = window.starts[index], window.ends[index]
+            if start < settled - SEARCH_CHARS:
+                break
+            if start <= settled and self.added.ids.get(head[start:end]) == window.ids[index]:
+                return index + 1, end
         return None
 
     def _candidates(self, text: str, start: int, end: int) -> Iterable[int]:

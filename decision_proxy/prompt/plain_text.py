@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
 
 from decision_proxy.errors import RequestError
 from decision_proxy.prompt.boundaries import Boundaries
+from decision_proxy.prompt.budget import UNLIMITED, Budget
 from decision_proxy.prompt.splice import Ids, Spliced, Splicer
 from decision_proxy.prompt.template import Piece, Rendered
 from decision_proxy.prompt.tokenizer import Json, Tokenizer, TokenizerError
@@ -39,7 +39,9 @@ class PlainTextSplicer:
         longest_first = sorted(self._ids, key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
-    def splice(self, rendered: Rendered, *, scope: Hashable = None) -> Spliced:
+    def splice(
+        self, rendered: Rendered, *, scope: Hashable = None, budget: Budget = UNLIMITED
+    ) -> Spliced:
         if rendered.frame is None:
             raise RequestError(
                 "prompt.user_text_specials=split needs a chat template that puts the text of a "
@@ -52,10 +54,12 @@ class PlainTextSplicer:
         head = _text(before.pop()) + rendered.head[ahead:]
         ending = _text(after.pop(0))
         tails = [tail[: len(tail) - behind] + ending for tail in rendered.tails]
-        spliced = self.splicer.splice(head, tails, scope=scope)
-        opening, closing = self._encode(before), self._encode(after)
-        return replace(
-            spliced,
+        opening = self._encode(before, scope, budget)
+        budget = budget.without(len(opening))
+        closing = self._encode(after, scope, budget)
+        budget = budget.without(len(closing))
+        spliced = self.splicer.splice(head, tails, scope=scope, budget=budget)
+        return Spliced(
             shared=(Ids.of(opening), *spliced.shared),
             tails=tuple([*tail, *closing] for tail in spliced.tails),
         )
@@ -72,10 +76,16 @@ class PlainTextSplicer:
             runs[-1] = _text(runs[-1]) + piece[start:]
         return runs
 
-    def _encode(self, runs: Iterable[str | int]) -> array[int]:
+    def _encode(self, runs: Iterable[str | int], scope: Hashable, budget: Budget) -> array[int]:
         ids: array[int] = array("I")
         for run in runs:
-            ids.extend(self.splicer.tokenizer.encode(run) if isinstance(run, str) else [run])
+            if isinstance(run, int):
+                ids.append(run)
+            elif run:
+                left = budget.without(len(ids))
+                (own,) = self.splicer.splice(run, [""], scope=scope, budget=left).full_ids()
+                ids.extend(own)
+        budget.allow(len(ids))
         return ids
 
 

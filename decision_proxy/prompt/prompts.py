@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from decision_proxy.errors import RequestError
+from decision_proxy.prompt.budget import UNLIMITED, Budget
 from decision_proxy.prompt.labels import Labels, find_labels
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.plain_text import PlainTextSplicer
@@ -13,6 +14,7 @@ from decision_proxy.prompt.template import ChatTemplate
 from decision_proxy.prompt.tokenizer import Tokenizer, TokenizerError
 from decision_proxy.settings import Prompt
 
+MANY_CHARS = 1 << 26
 PROBES = ("x", "Which one, and why?\n\nThe second.", "42 <b>été</b>")
 
 
@@ -47,12 +49,22 @@ class Prompts:
         options: Mapping[str, Any] | None = None,
         scope: Hashable = None,
         now: datetime | None = None,
+        budget: Budget = UNLIMITED,
     ) -> Spliced:
-        """Ids of one prompt for each tail of `contents`; CPU work, for a worker thread."""
-        rendered = self.template.render(contents, system=system, options=options, now=now)
+        """Ids of one prompt for each tail of `contents`; CPU work, for a worker thread.
+
+        Raises RequestError, PromptTooLong or Cancelled.
+        """
+        if len(contents.tails) > 1 and len(contents.head) * len(contents.tails) > MANY_CHARS:
+            # One that does not fit is refused before all are written out.
+            first = Contents(contents.head, contents.tails[:1])
+            self.ids(first, system=system, options=options, scope=scope, now=now, budget=budget)
+        rendered = self.template.render(
+            contents, system=system, options=options, now=now, budget=budget
+        )
         if self._plain is not None:
-            return self._plain.splice(rendered, scope=scope)
-        return self.splicer.splice(rendered.head, rendered.tails, scope=scope)
+            return self._plain.splice(rendered, scope=scope, budget=budget)
+        return self.splicer.splice(rendered.head, rendered.tails, scope=scope, budget=budget)
 
     def labels(self) -> Labels:
         """The label tokens after this model's chat prompt."""

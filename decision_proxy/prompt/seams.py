@@ -11,46 +11,15 @@ Added tokens and normalization work on single characters here; `AddedTokens` kee
 of a window and a seam out of an added token.
 """
 
-from __future__ import annotations
-
-from array import array
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Encoding
-
 from decision_proxy.prompt.added_tokens import AddedTokens
+from decision_proxy.prompt.windows import Window
 
 OVERLAP_CHARS = 160
 ASCII_END, UTF8_END = 0x80, 0xF5
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Ids of one window of a text, with the character span of each id, relative to the window."""
-
-    ids: array[int]
-    starts: array[int]
-    ends: array[int]
-
-    @classmethod
-    def of(cls, encoding: Encoding) -> Window:
-        offsets = encoding.offsets
-        return cls(
-            array("I", encoding.ids),
-            array("I", [start for start, _ in offsets]),
-            array("I", [end for _, end in offsets]),
-        )
-
-    def closes(self, index: int) -> bool:
-        """Whether the id at `index` is the last of its span, and another id follows."""
-        return index + 1 < len(self.ids) and self.starts[index + 1] >= self.ends[index]
-
-    @property
-    def bytes(self) -> int:
-        return 12 * len(self.ids)
 
 
 class Seams:

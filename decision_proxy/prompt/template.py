@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from decision_proxy.errors import RequestError
+from decision_proxy.prompt.budget import UNLIMITED, Budget
 from decision_proxy.prompt.content_format import takes_parts
 from decision_proxy.prompt.following import FollowingEnvironment, followed, is_followable
 from decision_proxy.prompt.opaque import Contents, NotOpaque, placeholder
@@ -66,20 +67,30 @@ class ChatTemplate:
         system: str | None = None,
         options: Mapping[str, Any] | None = None,
         now: datetime | None = None,
+        budget: Budget = UNLIMITED,
     ) -> Rendered:
         """The prompts for `contents`, each one user turn and the generation prompt after it.
 
-        Raises RequestError with the template's own message when it refuses the conversation.
+        Raises RequestError with the template's own message when it refuses the conversation, and
+        PromptTooLong or Cancelled.
         """
         options = {"enable_thinking": False, **(options or {})}
         moment = now or datetime.now()  # noqa: DTZ005 - templates write the local date
         options["strftime_now"] = moment.strftime
         if self.followable:
             try:
-                return self._follow(contents, system, options)
+                rendered = self._follow(contents, system, options)
             except (NotOpaque, RequestError):
                 pass  # what the template says of a real content counts
-        texts = [self._text(contents.head + tail, system, options) for tail in contents.tails]
+            else:
+                for i, tail in enumerate(rendered.tails):
+                    budget.allow_chars(len(rendered.head) + len(tail), prompt=i)
+                return rendered
+        texts = []
+        for i, tail in enumerate(contents.tails):
+            budget.go_on()
+            texts.append(self._text(contents.head + tail, system, options))
+            budget.allow_chars(len(texts[-1]), prompt=i)
         return Rendered("", tuple(texts))
 
     def _follow(

@@ -111,7 +111,11 @@ class Tokenizer:
 
     @cached_property
     def max_chars_per_token(self) -> int:
-        """No id stands for more characters than this, so a longer text cannot fit."""
+        """As vLLM counts, which refuses by it before it tokenizes.
+
+        Where an id can stand for more (normalizers that delete, added tokens that strip, unknown
+        words), vLLM refuses texts that would fit, and so do we.
+        """
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
         return max(map(len, vocabulary))
 

@@ -2,11 +2,12 @@
 
 import math
 from array import array
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from decision_proxy.errors import RequestError
 from decision_proxy.gate import Work
+from decision_proxy.prompt.budget import Budget, PromptTooLong, never
 from decision_proxy.prompt.labels import Labels
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.prompts import Prompts
@@ -53,20 +54,30 @@ class NextToken:
         self.labels = labels
         self.max_model_len = max_model_len
 
-    def plan(self, decision: Decision) -> Plan:
-        """CPU work, for a worker thread. Raises RequestError or UnsuitableModel."""
+    def plan(self, decision: Decision, *, cancelled: Callable[[], bool] = never) -> Plan:
+        """CPU work, for a worker thread. Raises RequestError or UnsuitableModel.
+
+        `cancelled` is asked now and then; once it says so, Cancelled is raised.
+        """
         label_ids = [self.labels.of(question) for question in decision.questions]
         contents = Contents(
             decision.state + "\n\n", [question_text(question) for question in decision.questions]
         )
-        self._check_characters(decision, contents)
-        spliced = self.prompts.ids(
-            contents,
-            system=decision.instructions or None,
-            options=decision.template_kwargs,
-            scope=decision.cache_salt,
-        )
-        self._check_tokens(decision, spliced)
+        most = self.max_model_len - 1
+        try:
+            spliced = self.prompts.ids(
+                contents,
+                system=decision.instructions or None,
+                options=decision.template_kwargs,
+                scope=decision.cache_salt,
+                budget=Budget(
+                    tokens=most,
+                    chars=most * self.prompts.tokenizer.max_chars_per_token,
+                    cancelled=cancelled,
+                ),
+            )
+        except PromptTooLong as error:
+            raise self._too_long(decision, error) from None
         if not all(spliced.ends_with(self.labels.tail)):
             raise RequestError(
                 "these chat options end the prompt differently, so the labels' tokens are unknown",
@@ -92,25 +103,19 @@ class NextToken:
             for read, tokens, result in zip(plan.reads, plan.input_tokens, results, strict=True)
         ]
 
-    def _check_characters(self, decision: Decision, contents: Contents) -> None:
-        """Refuse what cannot fit before any work is spent on it."""
-        most = (self.max_model_len - 1) * self.prompts.tokenizer.max_chars_per_token
-        for question, tail in zip(decision.questions, contents.tails, strict=True):
-            length = len(contents.head) + len(tail)
-            if length > most:
-                raise RequestError(
-                    f"{question.name}: this model's maximum context length is "
-                    f"{self.max_model_len} tokens. However, the prompt contains {length} "
-                    f"characters (more than {most} characters, which is the upper bound for "
-                    f"{self.max_model_len - 1} input tokens). Please reduce its length."
-                )
-
-    def _check_tokens(self, decision: Decision, spliced: Spliced) -> None:
-        for question, tokens in zip(decision.questions, spliced.prompt_tokens(), strict=True):
-            if tokens >= self.max_model_len:
-                raise RequestError(
-                    f"{question.name}: this model's maximum context length is "
-                    f"{self.max_model_len} tokens. However, the prompt contains {tokens} input "
-                    "tokens, which exceeds this limit even without any output tokens. "
-                    "Please reduce its length."
-                )
+    def _too_long(self, decision: Decision, error: PromptTooLong) -> RequestError:
+        """In vLLM's words, which leaves it at "at least" too: nobody counted further."""
+        most = self.max_model_len - 1
+        contains = (
+            f"at least {self.max_model_len} input tokens, which exceeds this limit even without "
+            "any output tokens"
+            if error.chars is None
+            else f"{error.chars} characters (more than "
+            f"{most * self.prompts.tokenizer.max_chars_per_token} characters, which is the upper "
+            f"bound for {most} input tokens)"
+        )
+        return RequestError(
+            f"{decision.questions[error.prompt].name}: this model's maximum context length is "
+            f"{self.max_model_len} tokens. However, the prompt contains {contains}. "
+            "Please reduce its length."
+        )

@@ -112,7 +112,7 @@ def test_the_tail_reaches_back_over_added_tokens_to_the_end_of_the_content(name:
 
 
 def test_an_ending_may_reach_over_several_shared_pieces() -> None:
-    spliced = Spliced((Ids.of([1, 2]), Ids.of([3]), Ids.of([])), ([4], [], [5, 4]), "cut", 0)
+    spliced = Spliced((Ids.of([1, 2]), Ids.of([3]), Ids.of([])), ([4], [], [5, 4]))
     assert spliced.ends_with([2, 3, 4]) == [True, False, False]
     assert spliced.ends_with([3]) == [False, True, False]
     assert spliced.ends_with([]) == [True, True, True]

@@ -2,9 +2,11 @@ from typing import Any
 
 import pytest
 
+from decision_proxy.prompt import joining
 from decision_proxy.prompt import splice as splice_module
 from decision_proxy.prompt.added_tokens import AddedTokens
-from decision_proxy.prompt.seams import Seams, Window
+from decision_proxy.prompt.seams import Seams
+from decision_proxy.prompt.windows import Window
 from tests.prompt.small import added, small_file, small_splicer, small_tokenizer
 
 SPACE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
@@ -126,7 +128,8 @@ def test_an_unknown_token_that_moves_behind_bytes_is_no_trap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With a few byte tokens only, the library writes an unknown token after later bytes."""
-    monkeypatch.setattr(splice_module, "WINDOW_CHARS", 20)
+    for module in (splice_module, joining):
+        monkeypatch.setattr(module, "WINDOW_CHARS", 20)
     monkeypatch.setattr(splice_module, "SHORT_CHARS", 0)
     file = small_file(pre_tokenizer=None, byte_fallback=True)
     vocab = file["model"]["vocab"]

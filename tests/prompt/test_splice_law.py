@@ -4,12 +4,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from decision_proxy.errors import RequestError
+from decision_proxy.prompt import boundaries, encoder, joining, seams
 from decision_proxy.prompt import splice as splice_module
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.splice import Splicer
 from decision_proxy.prompt.template import ChatTemplate
 from tests.prompt.conftest import NAMES, real_tokenizer
 from tests.prompt.nasty import ENDINGS, OPENINGS, questions, states
+from tests.prompt.random_tokenizers import built, texts, tokenizer_files
 
 WITH_TEMPLATE = ("qwen3", "gemma3", "llama3", "llama3_1", "deepseek_v3", "smollm2", "gemini")
 CHATML = ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
@@ -32,8 +35,29 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces and windows so small that short states have many of them."""
     monkeypatch.setattr(splice_module, "BLOCK_CHARS", 160)
     monkeypatch.setattr(splice_module, "PIECE_CHARS", 32)
-    monkeypatch.setattr(splice_module, "WINDOW_CHARS", 400)
+    monkeypatch.setattr(encoder, "BATCH_CHARS", 600)
+    for module in (splice_module, joining):
+        monkeypatch.setattr(module, "WINDOW_CHARS", 400)
     monkeypatch.setattr(splice_module, "SHORT_CHARS", 0)
+
+
+@pytest.fixture
+def tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, size in (
+        (splice_module, "BLOCK_CHARS", 24),
+        (splice_module, "PIECE_CHARS", 8),
+        (splice_module, "SHORT_CHARS", 0),
+        (splice_module, "WINDOW_CHARS", 40),
+        (joining, "WINDOW_CHARS", 40),
+        (splice_module, "OVERLAP_CHARS", 20),
+        (joining, "OVERLAP_CHARS", 20),
+        (seams, "OVERLAP_CHARS", 20),
+        (splice_module, "REACHES", (5, 20, 60)),
+        (splice_module, "SEARCH_CHARS", 30),
+        (boundaries, "SEARCH_CHARS", 30),
+        (encoder, "BATCH_CHARS", 100),
+    ):
+        monkeypatch.setattr(module, name, size)
 
 
 def assert_lawful(splicer: Splicer, head: str, tails: list[str]) -> None:
@@ -75,6 +99,28 @@ def test_every_nasty_ending_meets_every_nasty_opening(splicer: Splicer) -> None:
     text = "The order of 3 May didn't arrive. 今日は、良い天気。 " * 20
     for ending in ENDINGS:
         assert_lawful(splicer, text + ending, [f"{opening} more" for opening in OPENINGS])
+
+
+@settings(
+    lawful,
+    max_examples=400,
+    suppress_health_check=[*lawful.suppress_health_check, HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_invented_tokenizers_are_spliced_exactly_too(
+    tiny_pieces: None, data: st.DataObject
+) -> None:
+    tokenizer = built(data.draw(tokenizer_files))
+    splicer = Splicer(tokenizer, cache_bytes=1 << 20)
+    unit = data.draw(texts)
+    head = data.draw(texts) + unit * data.draw(st.sampled_from([1, 3, 30])) + data.draw(texts)
+    tails = data.draw(st.lists(texts, min_size=1, max_size=4))
+    try:
+        whole = tokenizer.encode_many([head + tail for tail in tails])
+    except RequestError:
+        return
+    assert splicer.splice(head, tails).full_ids() == whole
+    assert splicer.splice(head, tails).full_ids() == whole
 
 
 @settings(lawful, max_examples=60)
