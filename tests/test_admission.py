@@ -14,7 +14,7 @@ from decision_proxy.errors import (
     Overloaded,
     UpstreamUnavailable,
 )
-from decision_proxy.gate import Engine, Gate, Limits, Outcome, PolicyName, Work
+from decision_proxy.gate import BUDGET_STEPS, Engine, Gate, Limits, Outcome, PolicyName, Work
 from decision_proxy.upstream.engine import EngineLoad
 from decision_proxy.upstream.warm_blocks import BLOCK_TOKENS
 
@@ -298,7 +298,7 @@ async def test_under_the_brake_less_is_admitted_and_its_end_wakes_who_waits(
     braked: tuple[Admission, Brake, Loads],
 ) -> None:
     at, _, loads = braked
-    work = Work(questions=2, shared_tokens=0, own_tokens=STEP)
+    work = Work(questions=2, shared_tokens=0, own_tokens=BUDGET_STEPS * STEP // 4)
     assert await brake_after(at, loads, BUSY) == [0.5]
     decisions = [Decision(at, work) for _ in range(3)]
     await settle()
