@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from threading import Event
 from typing import Any, NoReturn, TypeVar
 
 from anyio import CapacityLimiter, to_process
@@ -40,8 +41,8 @@ def loop_time() -> float:
 class Workers:
     """Threads for parsing, rendering and tokenizing, and processes for what would stop all threads.
 
-    Work whose client has gone leaves the queue; work that runs keeps its thread until it ends, so
-    the pool stays bounded, or ends with its process.
+    Work whose client has gone leaves the queue; work that runs keeps its thread until it ends or
+    gives up, so the pool stays bounded, or ends with its process.
     """
 
     def __init__(self, threads: int) -> None:
@@ -53,6 +54,14 @@ class Workers:
         if here:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def run_while_wanted(self, work: Callable[[Callable[[], bool]], Result]) -> Result:
+        """`work` is given what tells it that nobody waits for it any more."""
+        unwanted = Event()
+        try:
+            return await self.run(partial(work, unwanted.is_set))
+        finally:
+            unwanted.set()
 
     async def run_apart(self, work: Callable[[], Result]) -> Result:
         """For C code that keeps the interpreter lock; `work` and its result must be picklable."""

@@ -2,6 +2,7 @@
 
 ProxyError
 ├── RequestError                400  the request is wrong; a retry cannot help
+│   ├── InvalidHeader           400
 │   ├── BodyTooLarge            413
 │   ├── UnsupportedMediaType    415
 │   ├── NoSuchPath              404
@@ -67,6 +68,11 @@ class ProxyError(Exception):
 class RequestError(ProxyError):
     status = 400
     type = "BadRequestError"
+    part: ClassVar[str] = "body"
+
+
+class InvalidHeader(RequestError):
+    part = "header"
 
 
 class BodyTooLarge(RequestError):
@@ -180,7 +186,8 @@ def error_body(error: ProxyError, dialect: Dialect) -> dict[str, Any]:
             "error": {"message": message, "type": error.type, "param": param, "code": error.status}
         }
     if error.status == HTTPStatus.BAD_REQUEST:
-        loc = ["body", *(_shown(step) for step in error.path[:MAX_STEPS])]
+        part = error.part if isinstance(error, RequestError) else RequestError.part
+        loc = [part, *(_shown(step) for step in error.path[:MAX_STEPS])]
         return {"detail": [{"loc": loc, "msg": message, "type": "value_error"}]}
     return {"detail": {"error_type": error.type, "message": message}}
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from decision_proxy import errors
 from decision_proxy.errors import (
     Dialect,
+    InvalidHeader,
     ProxyError,
     RequestError,
     UpstreamOverloaded,
@@ -62,7 +63,8 @@ def test_each_dialect_has_one_shape_for_it(error: ProxyError) -> None:
     assert error_status(error, "vllm") == error.status
     detail = error_body(error, "typesafe")["detail"]
     if error.status == 400:
-        assert detail == [{"loc": ["body"], "msg": "no", "type": "value_error"}]
+        part = "header" if isinstance(error, InvalidHeader) else "body"
+        assert detail == [{"loc": [part], "msg": "no", "type": "value_error"}]
         assert error_status(error, "typesafe") == 422
     else:
         assert detail == {"error_type": error.type, "message": "no"}

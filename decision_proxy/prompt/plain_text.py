@@ -11,7 +11,7 @@ import re
 from array import array
 from collections.abc import Hashable, Iterable
 
-from decision_proxy.errors import RequestError
+from decision_proxy.errors import UnsuitableModel
 from decision_proxy.prompt.boundaries import Boundaries
 from decision_proxy.prompt.budget import UNLIMITED, Budget
 from decision_proxy.prompt.splice import Ids, Spliced, Splicer
@@ -43,9 +43,10 @@ class PlainTextSplicer:
         self, rendered: Rendered, *, scope: Hashable = None, budget: Budget = UNLIMITED
     ) -> Spliced:
         if rendered.frame is None:
-            raise RequestError(
-                "prompt.user_text_specials=split needs a chat template that puts the text of a "
-                "message in one place and does not look into it. Use keep."
+            raise UnsuitableModel(
+                "This model's chat template looks into the text of a conversation like this one, "
+                "so control tokens in it cannot be told from the template's own, which this proxy "
+                "is set to do (prompt.user_text_specials=split; keep does without)."
             )
         ahead = sum(len(text) for text, _ in rendered.frame.before)
         behind = sum(len(text) for text, _ in rendered.frame.after)

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import Any
 
-from decision_proxy.errors import RequestError
+from decision_proxy.errors import RequestError, UnsuitableModel
 from decision_proxy.prompt.budget import UNLIMITED, Budget
 from decision_proxy.prompt.labels import Labels, find_labels
 from decision_proxy.prompt.opaque import Contents
@@ -34,7 +34,7 @@ class Prompts:
     def _try(self, plain: PlainTextSplicer) -> None:
         try:
             plain.splice(self.template.render(Contents("a", ["b"])))
-        except RequestError as refused:
+        except (RequestError, UnsuitableModel) as refused:
             raise TokenizerError(refused.message) from refused
 
     @property
@@ -53,7 +53,7 @@ class Prompts:
     ) -> Spliced:
         """Ids of one prompt for each tail of `contents`; CPU work, for a worker thread.
 
-        Raises RequestError, PromptTooLong or Cancelled.
+        Raises RequestError, UnsuitableModel, PromptTooLong or Cancelled.
         """
         if len(contents.tails) > 1 and len(contents.head) * len(contents.tails) > MANY_CHARS:
             # One that does not fit is refused before all are written out.

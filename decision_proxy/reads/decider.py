@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
 
@@ -45,7 +46,9 @@ class Decider:
         model = self.served.current()
         name = model.name_of(decision.model)
         async with within(deadline_s, "its prompts were made"):
-            plan, work = await self.workers.run(lambda: _planned(model, name, decision))
+            plan, work = await self.workers.run_while_wanted(
+                partial(_planned, model, name, decision)
+            )
         context = ReadContext(
             model=name,
             request_id=f"{decision.id}-{token_hex(4)}",
@@ -81,6 +84,8 @@ class Decider:
             raise
 
 
-def _planned(model: Model, name: str, decision: Decision) -> tuple[Plan, Work]:
-    plan = model.family.plan(decision)
+def _planned(
+    model: Model, name: str, decision: Decision, cancelled: Callable[[], bool]
+) -> tuple[Plan, Work]:
+    plan = model.family.plan(decision, cancelled=cancelled)
     return plan, plan.work(scope=(name, decision.cache_salt))

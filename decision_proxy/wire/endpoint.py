@@ -22,6 +22,7 @@ from decision_proxy.errors import (
     BodyTooSlow,
     ClientGone,
     Dialect,
+    InvalidHeader,
     ProxyError,
     RequestError,
     UnsupportedMediaType,
@@ -152,7 +153,7 @@ class Endpoint:
         with as_internal_error(f"POST {exchange.path} ({exchange.request_id!r})"):
             request = await self._read(body)
             body.clear()
-            if request.request_id and not exchange.headers.get("x-request-id"):
+            if request.request_id and not exchange.headers.get("x-request-id", "").strip():
                 exchange.request_id = request_id(request.request_id)
             decision = request.decision(f"decision-{exchange.request_id}")
             decided = await self._decider.decide(
@@ -186,7 +187,7 @@ def _written(request: WireRequest, decision_id: str, decided: Decided) -> bytes:
 
 
 def _patience_s(headers: Headers, most_s: float) -> float:
-    """Seconds that this request may take. Raises RequestError."""
+    """Seconds that this request may take. Raises InvalidHeader."""
     given = headers.get(TIMEOUT)
     if given is None:
         return most_s
@@ -195,7 +196,7 @@ def _patience_s(headers: Headers, most_s: float) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise RequestError(f"{TIMEOUT} must be a number of seconds above 0", param=TIMEOUT)
+        raise InvalidHeader(f"{TIMEOUT} must be a number of seconds above 0", param=TIMEOUT)
     return min(seconds, most_s)
 
 

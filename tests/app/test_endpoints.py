@@ -104,6 +104,16 @@ async def test_a_detail_leads_to_the_field_through_ids_of_any_kind(typesafe_app:
     assert reply.body["detail"][0]["loc"] == ["body", "questions", "v1.0 ok?", "type"]
 
 
+async def test_a_header_that_is_wrong_is_not_called_the_body(
+    app: Starlette, typesafe_app: Starlette
+) -> None:
+    reply = await ask(app, systemone(), x_decision_timeout_s="soon")
+    assert reply.body["error"]["param"] == "x-decision-timeout-s"
+    reply = await ask(typesafe_app, systemone(), x_decision_timeout_s="soon")
+    assert reply.status == 422
+    assert reply.body["detail"][0]["loc"] == ["header", "x-decision-timeout-s"]
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -229,6 +239,7 @@ async def test_the_bodys_request_id_counts_where_no_header_names_one(app: Starle
     assert reply.headers["x-request-id"] == "body's"
     assert reply.body["id"] == "decision-body's"
     assert (await ask(app, named, x_request_id="mine")).body["id"] == "decision-mine"
+    assert (await ask(app, named, x_request_id=" \t")).body["id"] == "decision-body's"
     refused = await ask(app, {**named, "model": "unknown"})
     assert refused.headers["x-request-id"] == "body's"
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
+from decision_proxy.prompt.budget import Cancelled
 from decision_proxy.reads.next_token import NextToken
 from tests.app.harness import (
     DECISIONS,
@@ -71,14 +72,17 @@ async def test_within_a_body_that_is_refused_and_thrown_away(
 async def test_while_its_prompts_are_made(
     app: Starlette, vllm: FakeVllm, monkeypatch: pytest.MonkeyPatch, path: str, body: bytes
 ) -> None:
-    started, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    started, go_on, ended, given_up = (threading.Event() for _ in range(4))
     plan = NextToken.plan
 
-    def slow(*given: Any) -> Any:
+    def slow(*given: Any, **options: Any) -> Any:
         started.set()
         go_on.wait(30)
         try:
-            return plan(*given)
+            return plan(*given, **options)
+        except Cancelled:
+            given_up.set()
+            raise
         finally:
             ended.set()
 
@@ -90,6 +94,7 @@ async def test_while_its_prompts_are_made(
     assert others() == before
     go_on.set()
     await until(ended.is_set)
+    assert given_up.is_set()
     assert (await ask(app, systemone())).status == 200
     assert len(vllm.reads) == reads + 1
 

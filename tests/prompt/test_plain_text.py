@@ -2,6 +2,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from decision_proxy.errors import UnsuitableModel
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.plain_text import PlainTextSplicer
 from decision_proxy.prompt.prompts import Prompts
@@ -83,11 +84,20 @@ def test_a_control_token_that_looks_around_is_refused() -> None:
         small(tokens=(added("</x>", lstrip=True),))
 
 
+def test_a_template_that_looks_into_some_text_alone_is_the_models_fault() -> None:
+    looks = "<x>{% set text = messages[-1].content %}{{ text|upper if 'go' in text else text }}<x>"
+    tokenizer = small_tokenizer(small_file(tokens=(added("<x>"),)), chat_template=looks)
+    prompts = Prompts(tokenizer, Prompt(user_text_specials="split"))
+    assert prompts.ids(Contents("a", ["b"])).full_ids()
+    with pytest.raises(UnsuitableModel, match="looks into the text of a conversation"):
+        prompts.ids(Contents("g", ["o"]))
+
+
 def test_a_template_that_cannot_be_followed_is_refused_at_start() -> None:
     tokenizer = small_tokenizer(
         small_file(tokens=(added("<x>"),)), chat_template="{{ messages[-1].content|upper }}"
     )
-    with pytest.raises(TokenizerError, match="does not look into it"):
+    with pytest.raises(TokenizerError, match="split; keep does without"):
         Prompts(tokenizer, Prompt(user_text_specials="split"))
 
 
