@@ -28,7 +28,8 @@ from decision_proxy.embedded.home import default_home
 from decision_proxy.embedded.models import tokenizer
 from decision_proxy.embedded.progress import PlainReport
 from decision_proxy.prompt.opaque import Contents
-from decision_proxy.prompt.splice import Spliced, Splicer
+from decision_proxy.prompt.splice import Splicer
+from decision_proxy.prompt.spliced import Spliced
 from decision_proxy.prompt.template import ChatTemplate
 from decision_proxy.prompt.tokenizer import Tokenizer
 

@@ -14,7 +14,8 @@ from collections.abc import Hashable, Iterable
 from decision_proxy.errors import UnsuitableModel
 from decision_proxy.prompt.boundaries import Boundaries
 from decision_proxy.prompt.budget import UNLIMITED, Budget
-from decision_proxy.prompt.splice import Ids, Spliced, Splicer
+from decision_proxy.prompt.splice import Splicer
+from decision_proxy.prompt.spliced import Ids, Spliced
 from decision_proxy.prompt.template import Piece, Rendered
 from decision_proxy.prompt.tokenizer import Json, Tokenizer, TokenizerError
 

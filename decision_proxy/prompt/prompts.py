@@ -9,7 +9,8 @@ from decision_proxy.prompt.budget import UNLIMITED, Budget
 from decision_proxy.prompt.labels import Labels, find_labels
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.plain_text import PlainTextSplicer
-from decision_proxy.prompt.splice import Spliced, Splicer
+from decision_proxy.prompt.splice import Splicer
+from decision_proxy.prompt.spliced import Spliced
 from decision_proxy.prompt.template import ChatTemplate
 from decision_proxy.prompt.tokenizer import Tokenizer, TokenizerError
 from decision_proxy.settings import Prompt

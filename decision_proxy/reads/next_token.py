@@ -11,7 +11,7 @@ from decision_proxy.prompt.budget import Budget, PromptTooLong, never
 from decision_proxy.prompt.labels import Labels
 from decision_proxy.prompt.opaque import Contents
 from decision_proxy.prompt.prompts import Prompts
-from decision_proxy.prompt.splice import Spliced
+from decision_proxy.prompt.spliced import Spliced
 from decision_proxy.questions import Answer, Decision, label_softmax
 from decision_proxy.reads.wording import question_text
 from decision_proxy.upstream.reads import Prompt, Read, ReadResult

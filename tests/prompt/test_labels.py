@@ -3,7 +3,7 @@ import pytest
 from decision_proxy.errors import UnsuitableModel
 from decision_proxy.prompt.labels import find_labels
 from decision_proxy.prompt.prompts import Prompts
-from decision_proxy.prompt.splice import Ids, Spliced
+from decision_proxy.prompt.spliced import Ids, Spliced
 from decision_proxy.questions import Kind, Option, Question
 from decision_proxy.settings import Prompt
 from tests.prompt.conftest import real_tokenizer
