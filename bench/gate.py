@@ -27,6 +27,7 @@ from typing import Any
 
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
+from bench.engine_process import ROOT, EngineServer
 from bench.gate_load import Load, Run
 from bench.gate_scenarios import (
     FULL,
@@ -46,38 +47,15 @@ from decision_proxy.embedded.home import default_home, log_file
 from decision_proxy.embedded.models import tiny_qwen3, tokenizer
 from decision_proxy.embedded.progress import PlainReport
 from decision_proxy.embedded.proxy import ProxyServer
-from decision_proxy.embedded.server import Server, VllmServer
+from decision_proxy.embedded.server import VllmServer
 from decision_proxy.prompt.tokenizer import Tokenizer
 from decision_proxy.settings import Settings
 
-ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
 POLICIES = ("off", "turns", "budget")
 AS_IS = "as is"  # a proxy without a gate
 CONNECTIONS = 1024
 START_S = 600.0
-
-
-class EngineServer(Server):
-    """`bench/engine_server.py` as a child process."""
-
-    name = title = "the fake engine"
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        super().__init__(port=0, log=log_file(default_home(), "bench-engine"), flag="--port")
-        self._options = options
-
-    def command(self) -> Sequence[str | Path]:
-        given = {
-            "--port": self.port,
-            "--max-num-batched-tokens": self._options.max_batched_tokens,
-            "--blocks": self._options.kv_tokens // 16,
-        }
-        flags = [str(part) for pair in given.items() for part in pair]
-        return [sys.executable, "-m", "bench.engine_server", *flags]
-
-    def environment(self) -> Mapping[str, str]:
-        return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 class GatedProxy(ProxyServer):
@@ -109,7 +87,7 @@ def stage(options: argparse.Namespace) -> Iterator[Stage]:
     report = PlainReport(sys.stderr)
     with ExitStack() as stack:
         folder = tokenizer(default_home(), "qwen3", report)
-        engine = real_vllm(options, report) if options.vllm else EngineServer(options)
+        engine = real_vllm(options, report) if options.vllm else fake_engine(options)
         stack.enter_context(engine).wait_healthy(START_S, report)
         proxies = {
             policy: stack.enter_context(
@@ -121,6 +99,10 @@ def stage(options: argparse.Namespace) -> Iterator[Stage]:
             proxy.wait_healthy(START_S, report)
         urls = {policy: proxy.url for policy, proxy in proxies.items()}
         yield Stage(engine.url, urls, texts_for(folder))
+
+
+def fake_engine(options: argparse.Namespace) -> EngineServer:
+    return EngineServer(max_batched_tokens=options.max_batched_tokens, kv_tokens=options.kv_tokens)
 
 
 def real_vllm(options: argparse.Namespace, report: PlainReport) -> VllmServer:
