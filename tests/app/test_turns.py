@@ -151,7 +151,7 @@ async def test_time_that_is_over_in_the_queue_is_a_504(
 ) -> None:
     vllm.every_read = faults.hang()
     first = await reading(gated, vllm)
-    late = await ask(gated, body, path, x_decision_timeout_s="0.2")
+    late = await ask(gated, body, path, x_decision_timeout_s="0.5")
     assert late.status == 504
     assert late.message == "The time for this decision was over while it waited its turn."
     await first.hangs_up().silence()
@@ -163,7 +163,7 @@ async def test_time_that_is_over_while_vllm_works_is_a_504_and_ends_the_work(
     app: Starlette, vllm: FakeVllm, path: str, body: dict[str, Any]
 ) -> None:
     vllm.every_read = faults.hang()
-    late = await ask(app, body, path, x_decision_timeout_s="0.2")
+    late = await ask(app, body, path, x_decision_timeout_s="0.5")
     assert late.status == 504
     assert late.message == "The time for this decision was over while vLLM worked on it."
     await vllm.until(lambda: vllm.reads[-1].aborted)

@@ -321,7 +321,7 @@ async def test_a_read_that_fails_is_told_as_what_it_is(
 
 
 async def test_a_server_that_hangs_is_a_504(make_app: MakeApp, vllm: FakeVllm) -> None:
-    async with ready(make_app(reads={"timeout_s": 1e-3})) as app:
+    async with ready(make_app(reads={"timeout_s": 1.0})) as app:
         vllm.every_read = faults.hang()
         assert (await ask(app, systemone())).status == 504
 

@@ -196,7 +196,7 @@ async def test_a_new_connection_lost_before_the_answer_is_unavailable_and_not_tr
 
 async def test_an_answer_that_does_not_come_is_a_timeout(vllm: FakeVllm) -> None:
     vllm.every_read = faults.hang()
-    async with ReadClient(vllm.url, Reads(timeout_s=0.05)) as client:
+    async with ReadClient(vllm.url, Reads(timeout_s=0.5)) as client:
         assert isinstance(await failure(client), UpstreamTimeout)
     await vllm.until(lambda: vllm.reads[0].aborted)
 
@@ -207,7 +207,7 @@ async def test_a_request_that_the_server_never_takes_in_is_a_timeout() -> None:
         deaf.listen()
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         huge = Read(Prompt(b"1" * 16_000_000, 1, ()), (1,))
-        async with ReadClient(url, Reads(timeout_s=0.05)) as client:
+        async with ReadClient(url, Reads(timeout_s=0.5)) as client:
             with pytest.raises(UpstreamTimeout):
                 await client.read([huge], CONTEXT, takes_lists=True)
 
@@ -215,8 +215,8 @@ async def test_a_request_that_the_server_never_takes_in_is_a_timeout() -> None:
 async def test_the_time_limit_does_not_run_while_a_read_waits_for_its_turn(
     vllm: FakeVllm,
 ) -> None:
-    vllm.every_read = faults.delayed(0.1)
-    async with ReadClient(vllm.url, Reads(connections=1, timeout_s=0.5)) as client:
+    vllm.every_read = faults.delayed(0.3)
+    async with ReadClient(vllm.url, Reads(connections=1, timeout_s=1.5)) as client:
         reads = [read(token) for token in range(6)]
         assert len(await client.read(reads, CONTEXT, takes_lists=False)) == 6
 
