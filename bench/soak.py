@@ -14,7 +14,6 @@ import asyncio
 import gc
 import random
 import resource
-import socket
 import statistics
 import sys
 import time
@@ -33,7 +32,7 @@ from bench.gate import texts_for
 from bench.gate_load import Load, session
 from bench.gate_scenarios import Ask, Texts, ask
 from decision_proxy.app import create_app
-from decision_proxy.commands.serve import SWITCH_INTERVAL_S, Server
+from decision_proxy.commands.serve import SWITCH_INTERVAL_S, Server, listen
 from decision_proxy.embedded.home import default_home
 from decision_proxy.embedded.models import tokenizer
 from decision_proxy.embedded.progress import PlainReport
@@ -93,7 +92,7 @@ class Watch:
 
 @asynccontextmanager
 async def serving(app: Starlette, settings: Settings) -> AsyncIterator[int]:
-    listener = socket.create_server((HOST, 0), backlog=1024)
+    (listener,) = listen(HOST, 0)
     server = Server(app, settings)
     task = asyncio.create_task(server.serve([listener]))
     while app.state.served.model is None:

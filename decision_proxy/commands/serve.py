@@ -85,8 +85,10 @@ def listen(host: str, port: int) -> list[socket.socket]:
     """One bound socket for each address of `host`, before anything slow is done."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
-    for family, _, _, _, address in dict.fromkeys(found):
-        bound = socket.socket(family)
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        # asyncio sets TCP_NODELAY only where the protocol says TCP; without it answers on a kept
+        # connection wait 40 ms for an acknowledgement
+        bound = socket.socket(family, kind, protocol)
         sockets.append(bound)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

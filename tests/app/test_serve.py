@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from decision_proxy.commands.serve import listen
 from tests.app.harness import systemone
 from tests.client import Reply
 from tests.fakes import faults
@@ -214,3 +215,18 @@ async def test_a_port_in_use_is_one_sentence() -> None:
     assert proxy.log == [
         f"decision-proxy: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
     ]
+
+
+async def test_answers_on_a_kept_connection_wait_for_no_acknowledgement() -> None:
+    opened: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def noted(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = writer.get_extra_info("socket")
+        opened.set_result(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    (listener,) = listen("127.0.0.1", 0)
+    async with await asyncio.start_server(noted, sock=listener):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        assert await opened
+        writer.close()
