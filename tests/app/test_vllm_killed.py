@@ -1,8 +1,9 @@
 """vLLM dies in the middle of a burst and comes back: nobody hangs, and the gate works on."""
 
 import asyncio
-from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,20 +17,21 @@ pytestmark = pytest.mark.anyio
 BURST = 24
 
 
-async def started(engine: EngineServer) -> Process:
+@asynccontextmanager
+async def serving(engine: EngineServer) -> AsyncIterator[None]:
+    """Killed at the end, as the kernel does it."""
     command = [str(part) for part in engine.command()]
     process = await asyncio.create_subprocess_exec(
         *command, env=engine.environment(), stdout=DEVNULL, stderr=DEVNULL
     )
-    async with asyncio.timeout(LONGEST_S):
-        while not await asyncio.to_thread(engine.is_ready):
-            assert process.returncode is None
-    return process
-
-
-async def killed(process: Process) -> None:
-    process.kill()
-    await process.wait()
+    try:
+        async with asyncio.timeout(LONGEST_S):
+            while not await asyncio.to_thread(engine.is_ready):
+                assert process.returncode is None
+        yield
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def big(number: int) -> dict[str, Any]:
@@ -42,14 +44,14 @@ async def test_killed_in_a_burst_and_started_again(
     make_app: Callable[..., Starlette], policy: str
 ) -> None:
     engine = EngineServer(max_batched_tokens=2048, speed=0.2)
-    process = await started(engine)
     gate = {"policy": policy, "max_batched_tokens": 2048, "budget_tokens": 24_000}
-    async with ready(make_app(upstream=engine.url, gate=gate)) as app:
-        burst = [asyncio.create_task(ask(app, big(number))) for number in range(BURST)]
-        expected = BURST if policy == "off" else 2
-        await until(lambda: app.state.gate.running >= expected)
-        await until(lambda: app.state.gate.running + app.state.gate.waiting == BURST)
-        await killed(process)
+    async with AsyncExitStack() as stack:
+        async with serving(engine):
+            app = await stack.enter_async_context(ready(make_app(upstream=engine.url, gate=gate)))
+            burst = [asyncio.create_task(ask(app, big(number))) for number in range(BURST)]
+            expected = BURST if policy == "off" else 2
+            await until(lambda: app.state.gate.running >= expected)
+            await until(lambda: app.state.gate.running + app.state.gate.waiting == BURST)
         async with asyncio.timeout(LONGEST_S):
             replies = await asyncio.gather(*burst)
         for reply in replies:
@@ -60,9 +62,6 @@ async def test_killed_in_a_burst_and_started_again(
         assert (app.state.gate.running, app.state.gate.waiting) == (0, 0)
         assert app.state.gate.in_flight == 0
 
-        process = await started(engine)
-        try:
+        async with serving(engine):
             await until(lambda: app.state.served.model is not None)
             assert (await ask(app, {"state": "ok", "questions": questions()})).status == 200
-        finally:
-            await killed(process)
